@@ -1,0 +1,28 @@
+# make run: environment + quickstart; make test: all tests; make lint: ruff and mypy
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test lint report clean
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+run: .venv/ready
+	$(BIN)/engram quickstart
+
+test: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/engram report --check
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+report: .venv/ready
+	$(BIN)/engram report
+
+clean:
+	rm -rf .venv quickstart runs

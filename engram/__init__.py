@@ -1,0 +1,47 @@
+"""Engram: few-shot learning that remembers.
+
+``engram.train(recipe)``, ``engram.bench(model)`` and ``engram.compare(a, b)`` are the same calls as the command line's.
+Everything is loaded on first use, so a report needs no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "Answers": "engram.types",
+    "EmbeddingMethod": "engram.types",
+    "Episode": "engram.types",
+    "LossTerms": "engram.types",
+    "Method": "engram.types",
+    "MethodCard": "engram.types",
+    "Prediction": "engram.types",
+    "TrainBatch": "engram.types",
+    "EngramError": "engram.errors",
+    "Protocol": "engram.data.protocol",
+    "Store": "engram.data.store",
+    "open_split": "engram.data.datasets",
+    "evaluate": "engram.bench.evaluate",
+    "METHODS": "engram.methods",
+    "load_recipe": "engram.recipes",
+    "compare": "engram.bench.run",
+    "quickstart": "engram.quickstart",
+    "train": "engram.train",
+    "bench": "engram.bench",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'engram' has no attribute '{name}'")
+    module = import_module(_LAZY[name])
+    if name in ("train", "bench"):  # packages that can be called, see engram/callable_package.py
+        return module
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -1,0 +1,135 @@
+"""One method, one store, one protocol: ask the frozen questions and keep the answers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import Progress
+
+from engram.bench.metrics import Outcomes, summarise
+from engram.data.episodes import TaskList, episodes_at, frozen_tasks
+from engram.data.protocol import Protocol
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.ledger import Evaluation
+from engram.types import Answers, Episode, History, Method, Prediction
+
+MAX_IMAGES = 8192
+"""images handed to a method at once; results do not depend on it"""
+
+
+@dataclass(frozen=True)
+class Result:
+    protocol: Protocol
+    tasks_digest: str
+    metrics: dict[str, Any]
+    outcomes: Outcomes
+    seconds: float
+
+    def to_evaluation(self, tasks_file: str = "") -> Evaluation:
+        return Evaluation(self.protocol.to_dict(), self.tasks_digest, self.metrics, round(self.seconds, 3), tasks_file)
+
+    def save_tasks(self, path: Path, predictions: bool = False) -> None:
+        """Correctness of every query (so runs can be paired), and all probabilities on request; compressed."""
+        arrays = {"correct": self.outcomes.correct.astype(np.float16), "labels": self.outcomes.labels.astype(np.uint8)}
+        if predictions:
+            arrays["probabilities"] = self.outcomes.probabilities.astype(np.float16)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def evaluate(
+    method: Method,
+    store: Store,
+    protocol: Protocol,
+    device: torch.device | str = "cpu",
+    seed_samples: int = 0,
+    progress: bool = False,
+) -> Result:
+    """Answer a protocol's frozen tasks in evaluation mode. ``seed_samples`` seeds methods that draw samples."""
+    protocol = protocol.for_store(store)
+    tasks = frozen_tasks(store, protocol)
+    training = method.training
+    method.eval()
+    torch.manual_seed(seed_samples) if method.card.stochastic else None
+    started = time.perf_counter()
+    pieces = []
+    try:
+        with Progress(disable=not progress, transient=True) as bar:
+            job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=tasks.n_sequences)
+            size = _sequences_at_once(tasks)
+            for start in range(0, tasks.n_sequences, size):
+                part = tasks.slice(slice(start, start + size))
+                pieces.append(_answer(method, store, part, protocol, device))
+                bar.advance(job, part.n_sequences)
+    finally:
+        method.train(training)
+    outcomes = _join(pieces)
+    return Result(protocol, tasks.digest, summarise(outcomes), outcomes, time.perf_counter() - started)
+
+
+def _images_per_task(tasks: TaskList) -> int:
+    return tasks.support_rows.shape[2] + tasks.query_rows.shape[2]
+
+
+def _sequences_at_once(tasks: TaskList) -> int:
+    return max(1, MAX_IMAGES // (_images_per_task(tasks) * tasks.stream_length))
+
+
+def _answer(
+    method: Method, store: Store, tasks: TaskList, protocol: Protocol, device: torch.device | str
+) -> Outcomes:
+    """A few sequences from start to end; a long stream goes in pieces that hand the history on."""
+    steps_at_once = max(1, MAX_IMAGES // (_images_per_task(tasks) * tasks.n_sequences))
+    history: History = ()
+    probabilities, labels, edges = [], [], []
+    for start in range(0, tasks.stream_length, steps_at_once):
+        part = tasks.slice(slice(None), slice(start, start + steps_at_once))
+        episodes, answers = episodes_at(store, part, protocol.n_way, device)
+        predictions = method.predict_sequence(episodes, history)
+        history = predictions[-1].history
+        for episode, answer, prediction in zip(episodes, answers, predictions, strict=True):
+            check_prediction(prediction, episode, type(method).__name__)
+            probabilities.append(prediction.log_probs.exp().float().cpu().numpy())
+            labels.append(answer.query_labels.cpu().numpy())
+            if "edges" in prediction.details:
+                edges.append(edge_accuracy(prediction.details["edges"], episode, answer).cpu().numpy())
+    return Outcomes(np.stack(labels, 1), np.stack(probabilities, 1), np.stack(edges, 1) if edges else None)
+
+
+def check_prediction(prediction: Prediction, episode: Episode, name: str) -> None:
+    """Refuse answers that are not log-probabilities of the right shape: a wrong number would pass as a result."""
+    expected = (*episode.query.shape[:2], episode.n_way)
+    got = tuple(prediction.log_probs.shape)
+    if got != expected:
+        raise EngramError(f"{name}.predict gave log_probs of shape {got} where {expected} (tasks, queries, ways) is needed")
+    total = prediction.log_probs.exp().sum(-1)
+    if not bool(torch.isfinite(total).all()):
+        raise EngramError(f"{name}.predict gave log_probs that are not finite: check the weights and the input")
+    worst = float((total - 1).abs().max())
+    if worst > 1e-3:
+        raise EngramError(f"{name}.predict gave probabilities that add up to 1 within {worst:.2g} only, not 0.001: apply log_softmax")
+
+
+def edge_accuracy(edges: torch.Tensor, episode: Episode, answers: Answers) -> torch.Tensor:
+    """Share of last-layer query-support edges on the right side of 0.5, labelled supports only: (B,)."""
+    n_support = episode.support_labels.shape[1]
+    predicted = edges[:, -1, n_support:, :n_support] > 0.5
+    labelled = (episode.support_labels >= 0)[:, None, :].expand_as(predicted)
+    right = predicted == (answers.query_labels[:, :, None] == episode.support_labels[:, None, :])
+    return (right & labelled).sum((1, 2)) / labelled.sum((1, 2))
+
+
+def _join(pieces: list[Outcomes]) -> Outcomes:
+    edges = [p.edge_accuracy for p in pieces if p.edge_accuracy is not None]
+    return Outcomes(
+        np.concatenate([p.labels for p in pieces]),
+        np.concatenate([p.probabilities for p in pieces]),
+        np.concatenate(edges) if edges else None,
+    )

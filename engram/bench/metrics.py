@@ -1,0 +1,94 @@
+"""Metrics of one evaluation, from per-query outcomes. Intervals are over independent sequences, not correlated tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engram.errors import EngramError
+
+N_BINS = 15
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a model said, query by query; arrays are (sequences, steps, queries) unless stated."""
+
+    labels: np.ndarray
+    probabilities: np.ndarray
+    """(sequences, steps, queries, n_way) float32"""
+    edge_accuracy: np.ndarray | None = None
+    """(sequences, steps) share of query-support edges on the right side of 0.5"""
+
+    @property
+    def correct(self) -> np.ndarray:
+        """0/1, with a tie counted as its share: a constant answer scores exactly 1 / n_way, not an argmax's habit."""
+        best = self.probabilities == self.probabilities.max(-1, keepdims=True)
+        hit = np.take_along_axis(best, self.labels[..., None], -1)[..., 0]
+        return hit / best.sum(-1)
+
+
+def interval(values: np.ndarray) -> float:
+    """Half-width of the 95 % interval of a mean over independent values: 1.96 s / sqrt(n)."""
+    return float(1.96 * values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+def summarise(outcomes: Outcomes) -> dict[str, Any]:
+    """All metrics of an evaluation, ready for the run record."""
+    correct = outcomes.correct
+    by_task = correct.mean(-1)
+    truth = np.take_along_axis(outcomes.probabilities, outcomes.labels[..., None], -1)[..., 0].astype(np.float64)
+    confidence = outcomes.probabilities.max(-1)
+    reliability = reliability_bins(confidence, correct)
+    return {
+        "accuracy": float(by_task.mean()),
+        "interval": interval(by_task.mean(1)),
+        "accuracy_by_position": by_task.mean(0).tolist(),
+        "interval_by_position": [interval(column) for column in by_task.T],
+        "nll": float(-np.log(truth.clip(1e-12)).mean()),
+        "brier": float(brier_score(outcomes)),
+        "ece": expected_calibration_error(reliability),
+        "reliability": reliability,
+        "edge_accuracy": None if outcomes.edge_accuracy is None else float(outcomes.edge_accuracy.mean()),
+        "n_sequences": len(by_task),
+        "n_tasks": by_task.size,
+        "n_queries": correct.size,
+    }
+
+
+def brier_score(outcomes: Outcomes) -> float:
+    """Mean of sum_c (p_c - 1[y = c])^2."""
+    target = np.eye(outcomes.probabilities.shape[-1], dtype=np.float32)[outcomes.labels]
+    return float(np.square(outcomes.probabilities - target).sum(-1).mean())
+
+
+def reliability_bins(confidence: np.ndarray, correct: np.ndarray) -> dict[str, list[float | None]]:
+    """Mean confidence, accuracy and share of the queries in 15 equal bins of confidence; None where a bin is empty."""
+    index = np.minimum((confidence.ravel() * N_BINS).astype(int), N_BINS - 1)
+    counts = np.bincount(index, minlength=N_BINS)
+
+    def mean_of(values: np.ndarray) -> list[float | None]:
+        sums = np.bincount(index, weights=values.ravel().astype(np.float64), minlength=N_BINS)
+        return [float(s / n) if n else None for s, n in zip(sums, counts, strict=True)]
+
+    weight: list[float | None] = [float(n / counts.sum()) for n in counts]
+    return {"confidence": mean_of(confidence), "accuracy": mean_of(correct), "weight": weight}
+
+
+def expected_calibration_error(reliability: dict[str, list[float | None]]) -> float:
+    """ECE = sum over bins of share * |accuracy - confidence|."""
+    rows = zip(reliability["confidence"], reliability["accuracy"], reliability["weight"], strict=True)
+    return float(sum(w * abs(a - c) for c, a, w in rows if c is not None and a is not None and w is not None))
+
+
+def paired_difference(first: np.ndarray, second: np.ndarray) -> dict[str, float]:
+    """Mean of first - second over sequences that answered the same tasks, with its 95 % interval.
+
+    Arrays are (sequences, ...) correctness; both must come from the same frozen tasks.
+    """
+    if first.shape[0] != second.shape[0]:
+        raise EngramError(f"paired runs need the same tasks but one has {len(first)} sequences and the other {len(second)}")
+    difference = first.reshape(len(first), -1).mean(1) - second.reshape(len(second), -1).mean(1)
+    return {"difference": float(difference.mean()), "interval": interval(difference), "n": len(difference)}

@@ -1,0 +1,1 @@
+"""Images on disk become stores, stores become episodes and streams."""

@@ -1,0 +1,223 @@
+"""Opening a split of a dataset by name: found in the data folder, built once into the cache, mapped from then on.
+
+A store lies in ``<cache>/<dataset>/<fingerprint>/<split>``. The fingerprint covers names, sizes and times of the source
+files and the settings they are read with, so changed files give a new store and unchanged ones are never opened again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from engram.data.catalogue import DATASETS, FOLDER_PREFIX, FOLDER_SPEC, GLYPHS, DatasetSpec, find_form, search, spec_of
+from engram.data.formats.folder import FolderOptions
+from engram.data.formats.form import SPLITS, Form, SplitReading
+from engram.data.store import STORE_VERSION, SplitSource, Store, build
+from engram.errors import EngramError, nearest
+
+if sys.platform != "win32":
+    import fcntl
+
+FORMAT_VERSION = 1
+"""Raise it when a reader gives other pixels or another order, so that stores are built again."""
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    split: str
+    classes: int
+    images: int
+    image_shape: tuple[int, ...]
+    digest: str
+    """Of the built store; "" where it is not built yet."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DatasetReport:
+    """What a folder holds of a dataset. `problems` are sentences; none means that every split can be used."""
+
+    dataset: str
+    form: str
+    root: Path | None
+    splits: tuple[SplitReport, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DatasetRow:
+    """One line of the table ``engram data`` prints."""
+
+    dataset: str
+    image_shape: tuple[int, ...]
+    classes: tuple[int, ...]
+    """Train, val, test; () where the set itself decides."""
+    source: str
+    forms: tuple[str, ...]
+    found: str
+    """The form and folder it was found in, or why it was not."""
+
+
+def data_folder(data: Path | str | None = None) -> Path | None:
+    """The folder given, else ENGRAM_DATA, else None."""
+    chosen = data or os.environ.get("ENGRAM_DATA")
+    return Path(chosen).expanduser() if chosen else None
+
+
+def cache_folder(cache: Path | str | None = None) -> Path:
+    """The folder given, else ENGRAM_CACHE, else ``~/.cache/engram``."""
+    return Path(cache or os.environ.get("ENGRAM_CACHE") or "~/.cache/engram").expanduser()
+
+
+def open_split(
+    dataset: str,
+    split: str,
+    data: Path | None = None,
+    cache: Path | None = None,
+    quiet: bool = False,
+    options: FolderOptions = FolderOptions(),  # noqa: B008 - frozen
+) -> Store:
+    """The store of one split (train, val or test), built on first use. ``options`` concern ``folder:PATH`` only."""
+    if split not in SPLITS:
+        raise EngramError(f"unknown split '{split}'{nearest(split, SPLITS)}")
+    form = find_form(dataset, data_folder(data), options)
+    folder = _store_folder(dataset, split, form, cache_folder(cache))
+    if (folder / "store.json").is_file():
+        return Store.open(folder)
+    with _lock(folder):
+        if (folder / "store.json").is_file():  # another process built it while this one waited
+            return Store.open(folder)
+        reading, notes = _read_checked(dataset, split, form)
+        return build(folder, dataset, split, reading.source, "; ".join((f"{form.name} in {form.root}", *notes)), quiet)
+
+
+def check_dataset(
+    dataset: str,
+    data: Path | None = None,
+    cache: Path | None = None,
+    read: bool = False,
+    options: FolderOptions = FolderOptions(),  # noqa: B008 - frozen
+) -> DatasetReport:
+    """Look at every split: its lists and labels always, with ``read`` every image too, which builds the stores."""
+    try:
+        form = find_form(dataset, data_folder(data), options)
+    except EngramError as error:
+        return DatasetReport(dataset, "", None, (), (str(error),))
+    reports: list[SplitReport] = []
+    problems: list[str] = []
+    split_of: dict[str, str] = {}
+    for split in SPLITS:
+        try:
+            reading, notes = _read_checked(dataset, split, form)
+            folder = _store_folder(dataset, split, form, cache_folder(cache))
+            if read:
+                open_split(dataset, split, data, cache, options=options)
+            digest = Store.open(folder).digest if (folder / "store.json").is_file() else ""
+        except EngramError as error:
+            problems.append(str(error))
+            continue
+        source = reading.source
+        shared = [name for name in source.class_names if split_of.setdefault(name, split) != split]
+        if shared:
+            problems.append(
+                f"{len(shared)} classes of {split}, such as '{shared[0]}', are in {split_of[shared[0]]} too"
+            )
+        reports.append(
+            SplitReport(split, len(source.class_names), sum(source.counts), tuple(source.image_shape), digest, notes)
+        )
+    return DatasetReport(dataset, form.name, form.root, tuple(reports), tuple(problems))
+
+
+def describe(data: Path | None = None) -> list[DatasetRow]:
+    """For each benchmark where it can be had, in which forms it is read, and whether the data folder has it."""
+    root = data_folder(data)
+    return [_row(spec, root) for spec in (*DATASETS.values(), FOLDER_SPEC)]
+
+
+def _row(spec: DatasetSpec, root: Path | None) -> DatasetRow:
+    classes = tuple(spec.classes[split] for split in SPLITS if split in spec.classes)
+    return DatasetRow(spec.name, spec.image_shape, classes, spec.source, spec.forms, _found(spec, root))
+
+
+def _found(spec: DatasetSpec, root: Path | None) -> str:
+    if spec.name == GLYPHS:
+        return "always there"
+    if spec is FOLDER_SPEC:
+        return "give its path"
+    if root is None:
+        return "no data folder: set ENGRAM_DATA or give --data"
+    try:
+        form = search(spec, root)
+    except EngramError as error:
+        return str(error)
+    return f"{form.name} in {form.root}" if form else f"not in {root}"
+
+
+def _read_checked(dataset: str, split: str, form: Form) -> tuple[SplitReading, tuple[str, ...]]:
+    """One split of a form with its class count checked, and what there is to say about it."""
+    if split not in form.splits:
+        there = ", ".join(form.splits)
+        raise EngramError(
+            f"{dataset} in {form.root} ({form.name}) has no {split} split: it has {there}; add the files of {split}"
+        )
+    reading = form.read(split)
+    spec = spec_of(dataset)
+    _check_counts(spec, dataset, split, reading.source, form)
+    total, published = sum(reading.source.counts), spec.images.get(split)
+    notes = [reading.note] if reading.note else []
+    if published is not None and total != published:
+        notes.append(f"{split} has {total} images where {published} are published")
+    return reading, tuple(notes)
+
+
+def _check_counts(spec: DatasetSpec, dataset: str, split: str, source: SplitSource, form: Form) -> None:
+    expected, there = spec.classes.get(split), len(source.class_names)
+    if expected is not None and there != expected:
+        raise EngramError(
+            f"{dataset} {split} has {there} classes in {form.root} ({form.name}) where {expected} are expected: "
+            f"fetch the set again, or use {FOLDER_PREFIX}PATH for a set of your own"
+        )
+    empty = [name for name, count in zip(source.class_names, source.counts, strict=True) if count == 0]
+    if empty or not there:
+        what = (
+            f"class '{empty[0]}' of {dataset} {split} has no images" if empty else f"{dataset} {split} has no classes"
+        )
+        raise EngramError(f"{what} in {form.root} ({form.name}): fetch the set again")
+
+
+def _store_folder(dataset: str, split: str, form: Form, cache: Path) -> Path:
+    name = f"folder-{form.root.resolve().name}" if dataset.startswith(FOLDER_PREFIX) else dataset
+    return cache / name / _fingerprint(form) / split
+
+
+def _fingerprint(form: Form) -> str:
+    digest = hashlib.sha256(f"{FORMAT_VERSION} {STORE_VERSION} {form.name} {form.options}".encode())
+    for path in form.files:
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise EngramError(f"{path} cannot be looked at ({error.strerror}): check the file or remove it") from error
+        name = path.relative_to(form.root) if path.is_relative_to(form.root) else path.name
+        digest.update(f"\n{name} {status.st_size} {status.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """One process at a time builds a store; the others wait and then find it."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        stream = (folder.parent / f".{folder.name}.lock").open("w")
+    except OSError as error:
+        raise EngramError(
+            f"the cache {folder.parent} cannot be written ({error.strerror}): set ENGRAM_CACHE to a folder that can"
+        ) from error
+    with stream:
+        if sys.platform != "win32":  # a build is atomic anyway; without the lock it may be done twice
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,85 @@
+"""Zip and tar files read in place: nothing is unpacked to disk, and a member that points outside is refused."""
+
+from __future__ import annotations
+
+import lzma
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from engram.errors import EngramError
+
+MAX_MEMBER_BYTES = 256 * 2**20
+"""No image or list of a benchmark comes near; a small archive can announce terabytes."""
+
+
+def check_member(name: str, archive: Path) -> None:
+    """Refuse absolute names and ``..``: an archive that holds them was not made by an honest tool."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive:
+        raise EngramError(
+            f"{archive} holds the member '{name}', which points outside the archive: do not trust this file"
+        )
+
+
+class ZipSet:
+    """Several zips as one folder of files: names are listed once, contents are read on request."""
+
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        self._archives = [(path, _open_zip(path)) for path in paths]
+        self._places: dict[str, int] = {}
+        for place, (path, archive) in enumerate(self._archives):
+            for name in archive.namelist():
+                check_member(name, path)
+                if not name.endswith("/"):
+                    self._places.setdefault(name, place)  # the first archive wins, in sorted order
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._places)
+
+    def label(self, name: str) -> str:
+        """How an error calls the member: archive and name."""
+        return f"{self._archives[self._places[name]][0]}:{name}"
+
+    def read(self, name: str) -> bytes:
+        path, archive = self._archives[self._places[name]]
+        size = archive.getinfo(name).file_size
+        if size > MAX_MEMBER_BYTES:
+            raise EngramError(
+                f"{path}:{name} announces {size} bytes where {MAX_MEMBER_BYTES} are admitted: do not trust this file"
+            )
+        try:
+            return archive.read(name)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+            raise EngramError(f"{path}:{name} cannot be read ({error}): fetch the archive again") from error
+
+
+def _open_zip(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+        raise EngramError(f"{path} cannot be opened as a zip ({error}): fetch the archive again") from error
+
+
+def read_tar(path: Path, suffix: str) -> dict[str, bytes]:
+    """All members whose names end in ``suffix``, in one pass over a tar (plain, gz, bz2 or xz)."""
+    contents: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, "r|*") as archive:
+            for member in archive:
+                check_member(member.name, path)
+                if not member.isfile() or not member.name.endswith(suffix):
+                    continue
+                if member.size > MAX_MEMBER_BYTES:
+                    raise EngramError(
+                        f"{path}:{member.name} announces {member.size} bytes where {MAX_MEMBER_BYTES} are admitted: "
+                        f"do not trust this file"
+                    )
+                stream = archive.extractfile(member)
+                if stream is not None:
+                    contents[member.name.removeprefix("./")] = stream.read()
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        raise EngramError(f"{path} cannot be read as a tar archive ({error}): fetch it again") from error
+    return contents

@@ -1,0 +1,40 @@
+"""What every reader hands back: a dataset as it lies on disk, found by names alone and read split by split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engram.data.store import SplitSource
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class SplitReading:
+    """One split ready to be built, and what a person should know about it ("" when there is nothing to say)."""
+
+    source: SplitSource
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A dataset in one of its forms. Finding one looks at names only; `read` opens the files of one split."""
+
+    name: str
+    """The form in plain words, such as "zips with CSV lists"."""
+    root: Path
+    files: tuple[Path, ...]
+    """What the fingerprint covers by name, size and time: archives, lists, and the folders that hold the images."""
+    splits: tuple[str, ...]
+    read: Callable[[str], SplitReading]
+    options: str = ""
+    """Settings that change the images or the split (image size, seed): part of the fingerprint."""
+
+
+def split_files(root: Path, pattern: str) -> dict[str, Path]:
+    """The files ``pattern`` names with a split for ``{split}``, of those splits that are there."""
+    candidates = {split: root / pattern.format(split=split) for split in SPLITS}
+    return {split: path for split, path in candidates.items() if path.is_file()}

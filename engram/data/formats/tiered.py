@@ -1,0 +1,146 @@
+"""tieredImageNet as its authors publish it (Ren et al., 2018).
+
+- ``{split}_images_png.pkl``: a list of PNG files as byte arrays, or
+- ``{split}_images.npz`` with ``images`` (n, 84, 84, 3), as the published script unpacks the PNG files;
+- with either, ``{split}_labels.pkl``: a dict with ``label_specific`` (n,), the class of each image, and
+  ``label_specific_str``, the names of the classes. ``labels`` is read where ``label_specific`` is missing.
+
+The published script unpacks with OpenCV, so the npz is in the order blue, green, red: it is turned round, and both
+forms give the same store. An npz that is not compressed is mapped, not read: the training images alone are 9.5 GB.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engram.data.formats.form import Form, SplitReading, split_files
+from engram.data.formats.images import decode_image, fit_array
+from engram.data.formats.pickles import load_dict, load_pickle
+from engram.data.store import SplitSource
+from engram.errors import EngramError
+
+IMAGE_SHAPE = (3, 84, 84)
+ZIP_LOCAL_HEADER = struct.Struct("<26xHH")  # the lengths of name and extra field, which stand before the data
+ReadImage = Callable[[int], np.ndarray]
+
+
+def find_png(root: Path) -> Form | None:
+    """``{split}_images_png.pkl`` with ``{split}_labels.pkl``, or None."""
+    return _find(root, "{split}_images_png.pkl", "pickled PNG files", _open_png)
+
+
+def find_npz(root: Path) -> Form | None:
+    """``{split}_images.npz`` with ``{split}_labels.pkl``, or None."""
+    return _find(root, "{split}_images.npz", "npz arrays", _open_npz)
+
+
+def _find(root: Path, pattern: str, name: str, open_images: Callable[[Path], tuple[int, ReadImage]]) -> Form | None:
+    images = split_files(root, pattern)
+    if not images:
+        return None
+    labels = {split: root / f"{split}_labels.pkl" for split in images}
+    files = (*images.values(), *(path for path in labels.values() if path.is_file()))
+
+    def read(split: str) -> SplitReading:
+        return SplitReading(_read_split(images[split], labels[split], open_images))
+
+    return Form(name, root, files, tuple(images), read)
+
+
+def _read_split(images: Path, labels: Path, open_images: Callable[[Path], tuple[int, ReadImage]]) -> SplitSource:
+    classes, class_names = _read_labels(labels, images)
+    order = np.argsort(classes, kind="stable")
+    kinds, counts = np.unique(classes, return_counts=True)
+    rows = np.split(order, np.cumsum(counts)[:-1])
+    opened: list[ReadImage] = []  # the images are opened when the first class is read, and then stay open
+
+    def read_class(index: int) -> Iterator[np.ndarray]:
+        if not opened:
+            count, read_image = open_images(images)
+            if count != len(classes):
+                raise EngramError(f"{images} holds {count} images but {labels} labels {len(classes)}: fetch both again")
+            opened.append(read_image)
+        return map(opened[0], rows[index].tolist())
+
+    names = tuple(_name(int(kind), class_names) for kind in kinds)
+    if len(set(names)) != len(names):  # class names may repeat in WordNet; the number tells them apart
+        names = tuple(f"{name} #{kind}" for name, kind in zip(names, kinds.tolist(), strict=True))
+    return SplitSource(names, tuple(counts.tolist()), read_class, IMAGE_SHAPE)
+
+
+def _name(kind: int, class_names: Sequence[Any]) -> str:
+    if not 0 <= kind < len(class_names):
+        return f"class{kind:03d}"
+    name = class_names[kind]
+    return name.decode("latin1") if isinstance(name, bytes) else str(name)
+
+
+def _read_labels(path: Path, images: Path) -> tuple[np.ndarray, Sequence[Any]]:
+    if not path.is_file():
+        raise EngramError(f"{images} has no {path.name} beside it: fetch the labels too")
+    content = load_dict(path)
+    key = next((key for key in ("label_specific", "labels") if key in content), None)
+    if key is None:
+        raise EngramError(
+            f"{path} has the keys {sorted(map(str, content))} where 'label_specific' is needed: fetch it again"
+        )
+    classes = np.asarray(content[key])
+    if classes.ndim != 1 or classes.dtype.kind not in "iu" or not len(classes):
+        raise EngramError(
+            f"'{key}' of {path} is {classes.dtype} {classes.shape} where one class number per image is needed"
+        )
+    return classes.astype(np.int64), list(content.get("label_specific_str", ()))
+
+
+def _open_png(path: Path) -> tuple[int, ReadImage]:
+    images = load_pickle(path)
+    if not isinstance(images, list | tuple | np.ndarray):
+        raise EngramError(f"{path} holds a {type(images).__name__} where a list of PNG files is needed: fetch it again")
+
+    def read_image(row: int) -> np.ndarray:
+        image = images[row]
+        data = image if isinstance(image, bytes) else np.asarray(image, dtype=np.uint8).tobytes()
+        return decode_image(data, f"number {row} of {path}", IMAGE_SHAPE)
+
+    return len(images), read_image
+
+
+def _open_npz(path: Path) -> tuple[int, ReadImage]:
+    try:
+        images = _map_or_load(path)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise EngramError(f"{path} cannot be read as an npz with 'images' ({error}): fetch it again") from error
+    if images.ndim != 4 or images.shape[3] != 3:
+        raise EngramError(
+            f"'images' of {path} has the shape {images.shape} where (n, 84, 84, 3) is needed: fetch it again"
+        )
+
+    def read_image(row: int) -> np.ndarray:
+        return fit_array(images[row][:, :, ::-1], f"image {row} of {path}", IMAGE_SHAPE)
+
+    return len(images), read_image
+
+
+def _map_or_load(path: Path) -> np.ndarray:
+    """``images`` of an npz: mapped where the zip stores it as it is, else read whole."""
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo("images.npy")
+    if member.compress_type != zipfile.ZIP_STORED:
+        with np.load(path, allow_pickle=False) as content:
+            return content["images"]
+    with path.open("rb") as stream:
+        stream.seek(member.header_offset)
+        name_length, extra_length = ZIP_LOCAL_HEADER.unpack(stream.read(ZIP_LOCAL_HEADER.size))
+        stream.seek(name_length + extra_length, 1)
+        version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"array format {version}")
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = reader(stream)
+        return np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")

@@ -1,0 +1,180 @@
+"""Class-indexed images (or features) of one split in memory-mapped files.
+
+A store is a folder with three files: ``images.npy`` (n, ...) with the images of one class next to each other,
+``offsets.npy`` (n_classes + 1,) where class c owns rows ``offsets[c]:offsets[c + 1]``, and ``store.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import track
+from torch import Tensor
+
+from engram.errors import EngramError
+
+STORE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SplitSource:
+    """One split as a format reads it: the classes, how many images each has, and a way to read those of one class."""
+
+    class_names: tuple[str, ...]
+    counts: tuple[int, ...]
+    read_class: Callable[[int], Iterator[np.ndarray]]
+    """Class index -> its images in order, each uint8 (channels, height, width) of the store's shape."""
+    image_shape: tuple[int, ...]
+    group_size: int = 1
+    """Consecutive images that are variants of one original (a font under several transforms); never met twice in a task."""
+    dtype: str = "uint8"
+
+
+@dataclass(frozen=True)
+class StoreInfo:
+    version: int
+    dataset: str
+    split: str
+    class_names: tuple[str, ...]
+    group_size: int
+    source: str
+    digest: str
+
+
+class Store:
+    """Images of one split. ``images`` stays on disk until `to` moves it to memory or a device."""
+
+    def __init__(self, images: Tensor, offsets: np.ndarray, info: StoreInfo) -> None:
+        self.images = images
+        self.offsets = offsets
+        self.info = info
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def class_sizes(self) -> np.ndarray:
+        """(n_classes,) images per class."""
+        return np.diff(self.offsets)
+
+    @property
+    def group_counts(self) -> np.ndarray:
+        """(n_classes,) originals per class: what a task may draw without meeting one twice."""
+        return self.class_sizes // self.info.group_size
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        return tuple(self.images.shape[1:])
+
+    @property
+    def digest(self) -> str:
+        return self.info.digest
+
+    def to(self, device: torch.device | str) -> Store:
+        """The same store with its images held on ``device`` ("cpu" = in memory)."""
+        images = self.images.clone() if str(device) == "cpu" else self.images.to(device)
+        return Store(images, self.offsets, self.info)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Images of any index tensor: (...,) -> (..., C, H, W), on the store's device."""
+        rows = rows.to(self.images.device)
+        return self.images.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        images: np.ndarray | Tensor,
+        counts: Sequence[int],
+        dataset: str = "array",
+        split: str = "test",
+        class_names: Sequence[str] | None = None,
+        group_size: int = 1,
+    ) -> Store:
+        """A store in memory, for tests, features and notebooks. ``counts`` gives the images of each class in order."""
+        array = torch.as_tensor(images)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        if offsets[-1] != len(array):
+            raise EngramError(f"the class counts add up to {offsets[-1]} but there are {len(array)} images")
+        names = tuple(class_names or (f"class{i}" for i in range(len(counts))))
+        digest = _digest(array.cpu().contiguous().view(torch.uint8).numpy(), offsets, names)
+        return cls(array, offsets, StoreInfo(STORE_VERSION, dataset, split, names, group_size, "memory", digest))
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """Open a built store in milliseconds: files are mapped, not read."""
+        try:
+            raw = json.loads((folder / "store.json").read_text())
+            if raw["version"] > STORE_VERSION:
+                raise EngramError(
+                    f"{folder}/store.json has version {raw['version']} but this Engram reads up to {STORE_VERSION}: "
+                    f"update Engram, or delete the folder to build it again"
+                )
+            raw["class_names"] = tuple(raw["class_names"])
+            mapped = np.load(folder / "images.npy", mmap_mode="c")
+            offsets = np.load(folder / "offsets.npy")
+            if len(mapped) != offsets[-1]:
+                raise ValueError("row counts differ")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise EngramError(
+                f"the store {folder} cannot be opened ({error}): delete the folder and it is built again"
+            ) from error
+        return cls(torch.from_numpy(mapped), offsets, StoreInfo(**raw))
+
+
+def _digest(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    digest.update(np.ascontiguousarray(offsets, dtype=np.int64).tobytes())
+    digest.update("\n".join(class_names).encode())
+    flat = data.reshape(len(data), -1)
+    for start in range(0, len(flat), 4096):  # in pieces: a memory map larger than memory must pass too
+        digest.update(np.ascontiguousarray(flat[start : start + 4096]).tobytes())
+    return digest.hexdigest()
+
+
+def verify(store: Store) -> bool:
+    """Read every byte and compare with the digest the store was built with."""
+    data = store.images.cpu().contiguous().view(torch.uint8).numpy()
+    return _digest(data, store.offsets, store.info.class_names) == store.digest
+
+
+def build(folder: Path, dataset: str, split: str, source: SplitSource, origin: str, quiet: bool = False) -> Store:
+    """Write a store from a source with a progress bar; nothing is left behind if it fails half-way."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    temporary.mkdir(parents=True, exist_ok=True)
+    try:
+        offsets = np.concatenate([[0], np.cumsum(source.counts)]).astype(np.int64)
+        shape = (int(offsets[-1]), *source.image_shape)
+        images = np.lib.format.open_memmap(temporary / "images.npy", "w+", np.dtype(source.dtype), shape)
+        classes = range(len(source.class_names))
+        for c in track(classes, f"building {dataset} {split}", disable=quiet, transient=True):
+            row = int(offsets[c])
+            for image in source.read_class(c):
+                images[row] = image
+                row += 1
+            if row != offsets[c + 1]:
+                raise EngramError(
+                    f"class '{source.class_names[c]}' of {dataset} {split} gave {row - offsets[c]} images "
+                    f"where {source.counts[c]} were announced: check {origin}"
+                )
+        images.flush()
+        np.save(temporary / "offsets.npy", offsets)
+        digest = _digest(images.view(np.uint8) if images.dtype != np.uint8 else images, offsets, source.class_names)
+        info = StoreInfo(STORE_VERSION, dataset, split, source.class_names, source.group_size, origin, digest)
+        (temporary / "store.json").write_text(json.dumps(asdict(info), indent=1))
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(temporary, folder)
+    except OSError as error:
+        raise EngramError(f"the store {folder} could not be written ({error.strerror or error}): nothing was left behind") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return Store.open(folder)

@@ -1,0 +1,150 @@
+"""Run records: one JSON for each run, append-only, with all that is needed to judge a number. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import time
+import uuid
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from engram.errors import EngramError
+
+LEDGER_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One protocol answered by one model."""
+
+    protocol: dict[str, Any]
+    """the Protocol, with the dataset's digest"""
+    tasks_digest: str
+    """of the frozen index list: equal digests mean equal questions"""
+    metrics: dict[str, Any]
+    """accuracy, interval, accuracy_by_position, interval_by_position, nll, ece, brier, reliability, edge_accuracy"""
+    seconds: float = 0.0
+    tasks_file: str = ""
+    """per-task results beside the record, compressed"""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    run_id: str
+    kind: Literal["train", "bench", "import"]
+    status: Literal["finished", "interrupted", "failed"]
+    method: str
+    recipe_name: str
+    recipe: dict[str, Any]
+    recipe_digest: str
+    seed: int
+    started: str
+    seconds: float
+    commit: str
+    device: str
+    versions: dict[str, str]
+    evaluations: list[Evaluation] = field(default_factory=list)
+    curves: dict[str, list[float]] = field(default_factory=dict)
+    """iteration, loss, and validation accuracy, interval and edge accuracy over training"""
+    training: dict[str, Any] = field(default_factory=dict)
+    """iterations done, seconds of training, tasks per second, best iteration, parameters, card"""
+    trained_by: str = ""
+    """run_id of the training run, for a bench of its checkpoint"""
+    audit: list[dict[str, Any]] = field(default_factory=list)
+    error: str = ""
+    note: str = ""
+    version: int = LEDGER_VERSION
+
+
+def new_run_id() -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+
+
+def utc_now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def software_versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("engram", "torch", "numpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed as a package"
+    return versions
+
+
+def current_commit() -> str:
+    """The commit of the code that runs: ENGRAM_COMMIT where git is absent; "+changes" marks an unclean tree."""
+    if given := os.environ.get("ENGRAM_COMMIT"):
+        return given
+    here = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        changed = subprocess.run(["git", "status", "--porcelain", "--", "."], cwd=here, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+changes" if changed.stdout.strip() else "")
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinity as None: they are not JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def record_path(folder: Path, record: RunRecord) -> Path:
+    """``cml_bgnn.mini_5w1s.20260101-120000-ab12cd.json``"""
+    stem = record.recipe_name.replace("/", ".") if "/" in record.recipe_name else f"{record.method}.{record.recipe_name}"
+    return folder / f"{stem}.{record.run_id}.json"
+
+
+def write_record(folder: Path, record: RunRecord) -> Path:
+    """Append a record; an existing one is never overwritten."""
+    path = record_path(folder, record)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(_finite(asdict(record)), indent=1, sort_keys=True) + "\n")
+        os.link(temporary, path)  # fails where the record exists: the ledger is append-only
+        temporary.unlink()
+    except FileExistsError as error:
+        raise EngramError(f"the run record {path} exists already and records are never overwritten") from error
+    except OSError as error:
+        raise EngramError(f"the run record {path} could not be written: {error.strerror}") from error
+    return path
+
+
+def read_record(path: Path) -> RunRecord:
+    try:
+        raw = json.loads(path.read_text())
+        if raw["version"] > LEDGER_VERSION:
+            raise EngramError(
+                f"{path} has ledger version {raw['version']} but this Engram reads up to {LEDGER_VERSION}: update Engram"
+            )
+        raw["evaluations"] = [Evaluation(**e) for e in raw["evaluations"]]
+        return RunRecord(**raw)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EngramError(f"the run record {path} cannot be read ({error}): restore it from git or remove it") from error
+
+
+def read_ledger(folder: Path) -> tuple[list[RunRecord], list[str]]:
+    """All readable records, oldest first, and a sentence for each that is not."""
+    records, problems = [], []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            records.append(read_record(path))
+        except EngramError as error:
+            problems.append(str(error))
+    return sorted(records, key=lambda r: r.run_id), problems

@@ -1,0 +1,12 @@
+"""One paper, one file. `METHODS` is the table the command line, the bench and the common tests go by."""
+
+from engram.methods.chance import Chance
+from engram.methods.pixel_centroid import PixelCentroid
+from engram.methods.proto_net import ProtoNet
+from engram.types import Method
+
+METHODS: dict[str, type[Method]] = {
+    "chance": Chance,
+    "pixel_centroid": PixelCentroid,
+    "proto_net": ProtoNet,
+}

@@ -1,0 +1,227 @@
+"""CML-BGNN: Luo et al., Learning from the Past: Continual Meta-Learning with Bayesian Graph Neural Networks, AAAI 2020.
+
+Every task is a complete graph over its supports and queries. Each layer updates the nodes from their neighbours, lets a
+recurrent gate mix in what the slot held in earlier tasks, scores all edges anew and infers the weights of the scores in
+a Bayesian way; queries are read off their edges to the supports. Caveat: the gate's memory is addressed by SLOT, so it
+means something only where slots keep their class from task to task, an artefact of the order queries are listed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from engram.errors import EngramError, nearest
+from engram.nn import graph
+from engram.nn.bayes import bayes_loss
+from engram.nn.continual_graph import ContinualGraph, GraphAnswer
+from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
+
+
+@dataclass(frozen=True)
+class CmlBgnnConfig:
+    """The defaults are the preset "paper"; ``preset("public")`` is the authors' released code."""
+
+    n_layers: int = 3
+    width: int = 96
+    edges: Literal["paper", "egnn"] = "paper"
+    """One channel, symmetric normalisation; or EGNN's two channels with the previous edges as prior."""
+    node_net: Literal["paper", "egnn"] = "paper"
+    """Two convolutions with one LeakyReLU between them; or one after each."""
+    gate: Literal["paper", "library"] = "paper"
+    shared_gate: bool = False
+    """One gate for all layers (their states stay apart)."""
+    history: Literal["none", "slot"] = "slot"
+    """"none" is the paper's "w/o C": h = v and no gate at all."""
+    next_layer: Literal["node", "hidden"] = "node"
+    """What the next layer sees: the node before the gate, or the hidden state."""
+    bayes: Literal["task", "edge", "none"] = "task"
+    """One W and b per task, one per edge, or (the paper's "w/o B") none."""
+    gamma: float = 1.0
+    """Weight of L_B; 0 leaves it out."""
+    layer_loss: Literal["sum", "weighted"] = "sum"
+    balanced_edges: bool = False
+    loss_edges: Literal["query_support", "query_any"] = "query_support"
+    """Edges in L_E: query rows and support columns; or every edge with a query at either end."""
+    train_samples: int = 10
+    test_samples: int = 0
+    """0 takes the expectation by quadrature, which is deterministic; M > 0 draws M samples."""
+    transductive: bool = True
+    dropout: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.bayes != "none" and self.gamma > 0 and self.train_samples < 2:
+            raise EngramError(
+                f"gamma = {self.gamma} needs train_samples of at least 2, not {self.train_samples}; or set gamma = 0"
+            )
+        if self.n_layers < 1 or self.train_samples < 1 or self.test_samples < 0:
+            raise EngramError("n_layers and train_samples must be at least 1 and test_samples at least 0")
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> CmlBgnnConfig:
+        """``paper`` or ``public``, with keywords changed where asked."""
+        if name not in PRESETS:
+            raise EngramError(f"there is no preset '{name}'{nearest(name, PRESETS)}")
+        return cls(**{**PRESETS[name], **changes})
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "public": {
+        "edges": "egnn",
+        "node_net": "egnn",
+        "gate": "library",
+        "shared_gate": True,
+        "bayes": "edge",
+        "gamma": 0.0,
+        "layer_loss": "weighted",
+        "balanced_edges": True,
+        "loss_edges": "query_any",
+        "train_samples": 1,
+    },
+}
+
+
+class CmlBgnn(EmbeddingMethod):
+    Config = CmlBgnnConfig
+    config: CmlBgnnConfig
+    card = MethodCard(
+        title="CML-BGNN",
+        paper="Luo et al., Learning from the Past: Continual Meta-Learning with Bayesian Graph Neural Networks, 2020",
+        transductive=True,
+        continual=True,
+        slot_memory=True,
+        semi_supervised=True,
+        departures=(
+            "eq. 4: the initial adjacency is normalised as in eq. 7 (paper: raw), so sums do not grow with the queries",
+            "eq. 5: BatchNorm after both convolutions of the node network (paper: none named)",
+            "eq. 7: sigmoid after f_e (paper: none named), and no self-loops in D",
+            "eq. 10: the score is V * A (paper: A), so that W does not depend on the size of the graph",
+            "w/o B predicts with A~ (paper: A), as A cannot reach 1",
+            "evaluation takes the expectation by quadrature (public code: one sample)",
+            "edges of supports whose label is hidden are never scored (public code: scored in training)",
+        ),
+    )
+
+    def __init__(self, backbone: nn.Module, config: CmlBgnnConfig) -> None:
+        super().__init__(backbone, config)
+        self.graph = ContinualGraph(
+            inputs=prod(backbone.out_shape),  # type: ignore[arg-type]
+            n_layers=config.n_layers,
+            width=config.width,
+            edges=config.edges,
+            node_net=config.node_net,
+            gate=config.gate,
+            n_gates=0 if config.history == "none" else 1 if config.shared_gate else config.n_layers,
+            next_layer=config.next_layer,
+            bayes=config.bayes,
+            dropout=config.dropout,
+        )
+        self.card = replace(
+            type(self).card,
+            transductive=config.transductive,
+            continual=config.history != "none",
+            slot_memory=config.history == "slot",
+            stochastic=config.bayes != "none" and config.test_samples > 0,
+        )
+
+    def classify(self, episode: Episode, history: History = ()) -> Prediction:
+        return self._classify([episode], history)[0]
+
+    def predict_sequence(self, episodes: Sequence[Episode], history: History = ()) -> tuple[Prediction, ...]:
+        return self._classify(self.embed(episodes), history)
+
+    def _classify(self, episodes: Sequence[Episode], history: History) -> tuple[Prediction, ...]:
+        """Predictions from features; steps of one shape run together."""
+        predictions: list[Prediction] = []
+        for group in _equal_shapes(episodes):
+            n_query = group[0].query.shape[1]
+            answer = self._answer(group, history)
+            probabilities, edges = answer.class_samples, answer.edges.movedim(0, 2)
+            if not self.config.transductive:
+                probabilities = probabilities.squeeze(-2).unflatten(2, (-1, n_query))
+                edges = graph.merge_query_graphs(answer.edges, n_query).movedim(0, 2)
+            for step in range(len(group)):
+                details = {"edges": edges[step]}
+                if self.card.stochastic or (self.training and self.config.bayes != "none"):
+                    details["samples"] = probabilities[:, step]
+                if answer.hidden is not None:
+                    history = (answer.hidden[step],)
+                log_probs = probabilities[:, step].mean(0).log()
+                predictions.append(Prediction(log_probs, history if answer.hidden is not None else (), details))
+        return tuple(predictions)
+
+    def _answer(self, episodes: Sequence[Episode], history: History) -> GraphAnswer:
+        """The graph over T steps of one shape; inductive tasks become one graph per query. Always in float32."""
+        support, query = (
+            torch.stack([part.flatten(2).float() for part in parts])
+            for parts in ([e.support for e in episodes], [e.query for e in episodes])
+        )
+        labels = torch.stack([e.support_labels for e in episodes])
+        if not self.config.transductive:
+            support, labels, query = graph.one_graph_per_query(support, labels, query)
+        nodes = torch.cat([support, query], 2)
+        samples = self.config.train_samples if self.training else self.config.test_samples
+        with torch.autocast(nodes.device.type, enabled=False):
+            state = self._state(history, nodes)
+            answer: GraphAnswer = self.graph(nodes, labels, episodes[0].n_way, state, samples)
+        return answer
+
+    def _state(self, history: History, nodes: Tensor) -> Tensor | None:
+        """The slots' past (B, L, V, width), refused where it belongs to tasks of another shape."""
+        if self.config.history == "none" or not history:
+            return None
+        wanted = (nodes.shape[1], self.config.n_layers, nodes.shape[2], self.config.width)
+        found = [tuple(part.shape) for part in history]
+        if found != [wanted]:
+            raise EngramError(
+                f"the history holds {found} but these tasks need one tensor {wanted} (graphs, layers, nodes, width): "
+                f"keep ways, shots and queries the same along a stream, or start it anew with history=()"
+            )
+        return history[0].float()
+
+    def loss(self, batch: TrainBatch) -> LossTerms:
+        """Equation 11: L_E + gamma L_B, each a mean over steps and tasks."""
+        answers, parts = iter(batch.answers), []
+        history: History = ()
+        for group in _equal_shapes(self.embed(batch.episodes)):
+            answer = self._answer(group, history)
+            history = () if answer.hidden is None else (answer.hidden[-1],)
+            query_labels = torch.stack([next(answers).query_labels for _ in group])
+            terms = self._terms(group, answer, query_labels)
+            parts.append({name: value * (len(group) / len(batch.episodes)) for name, value in terms.items()})
+        terms = {name: torch.stack([part[name] for part in parts]).sum() for name in parts[0]}
+        total = terms["edge"] + self.config.gamma * terms["bayes"] if "bayes" in terms else terms["edge"]
+        return LossTerms(total, {name: value.detach() for name, value in terms.items()})
+
+    def _terms(self, episodes: Sequence[Episode], answer: GraphAnswer, query_labels: Tensor) -> dict[str, Tensor]:
+        """L_E, L_B and accuracies of T steps of one shape; query labels (T, B, Q)."""
+        config, support_labels = self.config, torch.stack([e.support_labels for e in episodes])
+        if not config.transductive:
+            n_query = query_labels.shape[-1]
+            support_labels = support_labels.repeat_interleave(n_query, dim=1)
+            query_labels = query_labels.flatten(1)[..., None]
+        labels = torch.cat([support_labels, query_labels], -1)
+        rows_only = config.loss_edges == "query_support"
+        target, mask = graph.query_edges(labels, query_labels.shape[-1], rows_only, config.transductive)
+        weights = graph.layer_weights(config.n_layers, config.layer_loss == "weighted")
+        losses = [graph.edge_loss(edges, target, mask, config.balanced_edges) for edges in answer.edges]
+        terms = {"edge": torch.stack([w * value for w, value in zip(weights, losses, strict=True)]).sum()}
+        if config.bayes != "none" and config.gamma > 0:
+            terms["bayes"] = bayes_loss(answer.class_samples, query_labels)
+        chosen = answer.class_samples.mean(0).argmax(-1)
+        terms["accuracy"] = (chosen == query_labels).float().mean()
+        terms["edge_accuracy"] = graph.edge_accuracy(answer.edges[-1], target, mask)
+        return terms
+
+
+def _equal_shapes(episodes: Sequence[Episode]) -> list[list[Episode]]:
+    """Runs of consecutive steps whose tensors can be stacked."""
+    groups = groupby(episodes, lambda e: (e.support.shape, e.query.shape, e.n_way))
+    return [list(group) for _, group in groups]

@@ -1,0 +1,157 @@
+"""EGNN: Kim et al., Edge-Labeling Graph Neural Network for Few-Shot Learning, CVPR 2019.
+
+Every edge of a task's graph carries two numbers, "same class" and "different class". Layers alternate a node update
+that gathers the neighbours of both kinds apart with an edge update from node differences; queries are read off their
+last edges to the supports. Nothing depends on the number of classes. Caveat: transductive by default, and trained with
+one query per class it comes to expect exactly that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import prod
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from engram.nn import graph
+from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
+
+
+@dataclass(frozen=True)
+class EgnnConfig:
+    n_layers: int = 3
+    width: int = 96
+    transductive: bool = True
+    """One graph for all queries of a task; False gives each query its own graph."""
+    dropout: float = 0.1
+    """Of channels, in all graph layers but the last; 0 on tieredImageNet."""
+    vote: Literal["labelled"] = "labelled"
+    """Who votes for a query's class. Only labelled supports can: an Episode does not carry hidden labels."""
+
+
+class _Layer(nn.Module):
+    """Steps 2 and 3: node network 3d -> 2w -> w and edge network w -> 2w -> 2w -> w -> w -> 1."""
+
+    def __init__(self, inputs: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.node_net = graph.PointwiseNet([3 * inputs, 2 * width, width], dropout=dropout)
+        self.edge_net = graph.edge_net(width, dropout)
+
+    def forward(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, V, d), (N, 2, V, V) -> (N, V, width), (N, 2, V, V)"""
+        nodes = self.node_net(graph.aggregate_two_channels(nodes, edges))
+        similarity = torch.sigmoid(self.edge_net(graph.differences(nodes))[..., 0])
+        return nodes, graph.update_two_channels(similarity, edges)
+
+
+class Egnn(EmbeddingMethod):
+    Config = EgnnConfig
+    config: EgnnConfig
+    card = MethodCard(
+        title="EGNN",
+        paper="Kim et al., Edge-Labeling Graph Neural Network for Few-Shot Learning, CVPR 2019",
+        transductive=True,
+        semi_supervised=True,
+        departures=(
+            "only labelled supports vote (public code: hidden labels vote too in validation and test)",
+            "edges of supports whose label is hidden are never scored (public code: scored in training)",
+            "images are encoded in one call (public code: one call per slot, which changes BatchNorm in training)",
+        ),
+    )
+
+    def __init__(self, backbone: nn.Module, config: EgnnConfig) -> None:
+        super().__init__(backbone, config)
+        inputs = prod(backbone.out_shape)  # type: ignore[arg-type]
+        last = config.n_layers - 1
+        self.layers = nn.ModuleList(
+            _Layer(config.width if k else inputs, config.width, config.dropout if k < last else 0.0)
+            for k in range(config.n_layers)
+        )
+        self.card = replace(type(self).card, transductive=config.transductive)
+
+    def classify(self, episode: Episode, history: History = ()) -> Prediction:
+        return self._classify([episode])[0]
+
+    def predict_sequence(self, episodes: Sequence[Episode], history: History = ()) -> tuple[Prediction, ...]:
+        """Steps do not depend on each other, so those of one shape run as one batch."""
+        return self._classify(self.embed(episodes))
+
+    def _classify(self, episodes: Sequence[Episode]) -> tuple[Prediction, ...]:
+        predictions: list[Prediction] = []
+        for group in _equal_shapes(episodes):
+            edges = self._edges(group)
+            log_probs = self._vote(group, edges).log()
+            if not self.config.transductive:
+                edges = graph.merge_query_graphs(edges, group[0].query.shape[1])
+            predictions += [
+                Prediction(step_log_probs, details={"edges": step_edges})
+                for step_log_probs, step_edges in zip(log_probs, edges.movedim(0, 2), strict=True)
+            ]
+        return tuple(predictions)
+
+    def _edges(self, episodes: Sequence[Episode]) -> Tensor:
+        """Steps 1 to 4 in float32: similarity of every layer. -> (L, T, B, V, V); inductive: B * Q graphs in place of B"""
+        support = torch.stack([e.support.flatten(2).float() for e in episodes])
+        query = torch.stack([e.query.flatten(2).float() for e in episodes])
+        labels = torch.stack([e.support_labels for e in episodes])
+        if not self.config.transductive:
+            support, labels, query = graph.one_graph_per_query(support, labels, query)
+        nodes, n_query = torch.cat([support, query], 2), query.shape[2]
+        steps = nodes.shape[:2]
+        layers: list[Tensor] = []
+        with torch.autocast(nodes.device.type, enabled=False):
+            nodes = nodes.flatten(0, 1)
+            edges = graph.two_channels(graph.initial_edges(graph.all_labels(labels.flatten(0, 1), n_query)))
+            for layer in self.layers:
+                nodes, edges = layer(nodes, edges)
+                layers.append(edges[:, 0])
+        return torch.stack(layers).unflatten(1, steps)
+
+    def _vote(self, episodes: Sequence[Episode], edges: Tensor) -> Tensor:
+        """Step 5: p_qc = sum over labelled supports of class c of the last layer's edge. -> (T, B, Q, n_way)"""
+        labels = torch.stack([e.support_labels for e in episodes])
+        n_support, n_query = labels.shape[-1], episodes[0].query.shape[1]
+        rows = edges[-1, :, :, n_support:, :n_support]
+        if not self.config.transductive:
+            rows = rows.squeeze(2).unflatten(1, (-1, n_query))
+        return graph.class_vote(rows, labels, episodes[0].n_way)
+
+    def loss(self, batch: TrainBatch) -> LossTerms:
+        """Step 6: balanced edge loss, 0.5 for inner layers and 1 for the last, divided by their number."""
+        answers, parts = iter(batch.answers), []
+        for group in _equal_shapes(self.embed(batch.episodes)):
+            query_labels = torch.stack([next(answers).query_labels for _ in group])
+            share = len(group) / len(batch.episodes)
+            parts.append({name: value * share for name, value in self._terms(group, query_labels).items()})
+        terms = {name: torch.stack([part[name] for part in parts]).sum() for name in parts[0]}
+        return LossTerms(terms["edge"], {name: value.detach() for name, value in terms.items()})
+
+    def _terms(self, episodes: Sequence[Episode], query_labels: Tensor) -> dict[str, Tensor]:
+        """Loss and accuracies of T steps of one shape; query labels (T, B, Q)."""
+        edges, transductive = self._edges(episodes), self.config.transductive
+        accuracy = (self._vote(episodes, edges).argmax(-1) == query_labels).float().mean()
+        support_labels = torch.stack([e.support_labels for e in episodes])
+        if not transductive:
+            support_labels = support_labels.repeat_interleave(query_labels.shape[-1], dim=1)
+            query_labels = query_labels.flatten(1)[..., None]
+        labels = torch.cat([support_labels, query_labels], -1)
+        target, mask = graph.query_edges(
+            labels, query_labels.shape[-1], query_rows_only=False, query_pairs=transductive
+        )
+        weights = graph.layer_weights(self.config.n_layers, weighted=True)
+        losses = [w * graph.edge_loss(e, target, mask, balanced=True) for w, e in zip(weights, edges, strict=True)]
+        return {
+            "edge": torch.stack(losses).sum(),
+            "accuracy": accuracy,
+            "edge_accuracy": graph.edge_accuracy(edges[-1], target, mask),
+        }
+
+
+def _equal_shapes(episodes: Sequence[Episode]) -> list[list[Episode]]:
+    """Runs of consecutive steps whose tensors can be stacked."""
+    groups = groupby(episodes, lambda e: (e.support.shape, e.query.shape, e.n_way))
+    return [list(group) for _, group in groups]

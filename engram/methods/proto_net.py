@@ -1,0 +1,43 @@
+"""Prototypical Networks (Snell, Swersky & Zemel, NeurIPS 2017).
+
+A class is the mean of its embedded supports; a query goes to the class whose mean is nearest.
+Inductive, no parameters besides the encoder. Equal to a linear classifier in embedding space (see `docs/theory.md`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import nn
+
+from engram.errors import EngramError
+from engram.nn.heads import class_means, squared_distances
+from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
+
+
+@dataclass(frozen=True)
+class ProtoNetConfig:
+    temperature: float = 1.0
+    """logits are -distance / temperature; the paper has 1"""
+
+
+class ProtoNet(EmbeddingMethod):
+    card = MethodCard(
+        title="Prototypical Net",
+        paper="Snell, Swersky & Zemel, NeurIPS 2017",
+        exportable=True,
+    )
+    Config = ProtoNetConfig
+
+    def __init__(self, backbone: nn.Module, config: ProtoNetConfig) -> None:
+        super().__init__(backbone, config)
+        if config.temperature <= 0:
+            raise EngramError(f"[method] temperature = {config.temperature} but it must be above 0")
+
+    def classify(self, episode: Episode, history: History = ()) -> Prediction:
+        """log p(c | x) = log softmax_c ( -|f(x) - mu_c|^2 ),  mu_c = mean of f over the supports of c."""
+        support, query = episode.support.flatten(2), episode.query.flatten(2)
+        prototypes = class_means(support, episode.support_labels, episode.n_way)
+        logits = -squared_distances(query, prototypes) / self.config.temperature
+        return Prediction(F.log_softmax(logits, -1))

@@ -1,0 +1,1 @@
+"""Building blocks: tensors in, tensors out; nothing here knows what a task is."""

@@ -1,0 +1,39 @@
+"""Pixels to features: normalisation, precision and memory layout around a backbone, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Encoder(nn.Module):
+    """uint8 images -> (x / 255 - mean) / std -> backbone -> float32 features; float input passes unnormalised.
+
+    With ``precision="bf16"`` the backbone runs under autocast in channels-last layout; what follows sees float32.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, backbone: nn.Module, mean: Sequence[float], std: Sequence[float], precision: str = "fp32"
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.precision = precision
+        self.out_shape: tuple[int, ...] = backbone.out_shape  # type: ignore[assignment]
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, *out_shape)"""
+        if images.dtype == torch.uint8:
+            # One multiply-add per pixel: (x / 255 - mean) / std with the constants folded.
+            images = images.float() * (1 / (255 * self.std)) - self.mean / self.std
+        if images.ndim == 4:
+            images = images.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            features: Tensor = self.backbone(images)
+        return features.float()

@@ -1,0 +1,22 @@
+"""Parts that several classification heads share; all pool by label, never by position."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def one_hot(labels: Tensor, n_way: int) -> Tensor:
+    """(..., S) labels with -1 for unlabelled -> (..., S, n_way) float; an unlabelled row is all zeros."""
+    return F.one_hot(labels.clamp(min=0), n_way).float() * (labels >= 0)[..., None]
+
+
+def class_means(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
+    """Mean feature of each class over its labelled members: (B, S, d), (B, S) -> (B, n_way, d)."""
+    members = one_hot(labels, n_way).transpose(-1, -2)
+    return members @ features / members.sum(-1, keepdim=True).clamp(min=1)
+
+
+def squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """|a_i - b_j|^2 written out: (B, n, d), (B, m, d) -> (B, n, m). (`torch.cdist` has a singular gradient at zero.)"""
+    return a.square().sum(-1, keepdim=True) - 2 * a @ b.transpose(-1, -2) + b.square().sum(-1)[..., None, :]

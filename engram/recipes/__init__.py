@@ -1,0 +1,5 @@
+"""Settings as data: one TOML file for each method and setting, whole and readable alone."""
+
+from engram.recipes.schema import DataSettings, PaperRow, Recipe, TestSettings, TrainSettings, load_recipe, recipe_names
+
+__all__ = ["DataSettings", "PaperRow", "Recipe", "TestSettings", "TrainSettings", "load_recipe", "recipe_names"]

@@ -1,0 +1,120 @@
+"""Figures as SVG strings: accuracy along a stream, reliability, validation over training, episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from engram.errors import EngramError
+from engram.report.contents import PositionCurve, ReliabilityCurve, ValidationCurve
+from engram.report.episode import adjacency_maps, episode_matrix
+from engram.report.svg import DASHES, INK, MARKERS, SERIES, TEXT_SIZE, legend_rows, new_figure, style_axes, to_svg
+
+__all__ = ["accuracy_by_position", "adjacency_maps", "episode_matrix", "reliability_diagram", "validation_curves"]
+
+
+def accuracy_by_position(curves: Sequence[PositionCurve]) -> str:
+    """Accuracy of the first, second, ... task of a stream, a band for each 95 % interval."""
+    points = [
+        (c.label, np.arange(1, len(c.accuracy) + 1), np.asarray(c.accuracy, float), np.asarray(c.interval, float))
+        for c in curves
+    ]
+    return _curves(points, "task in the stream", "accuracy", "Accuracy by position in the stream")
+
+
+def validation_curves(curves: Sequence[ValidationCurve]) -> str:
+    """Validation accuracy over training."""
+    points = [
+        (
+            c.label,
+            np.asarray(c.iteration, float),
+            np.asarray(c.accuracy, float),
+            np.asarray(c.interval, float) if len(c.interval) else np.zeros(len(c.accuracy)),
+        )
+        for c in curves
+    ]
+    return _curves(points, "training iteration", "validation accuracy", "Validation accuracy over training")
+
+
+def _curves(points: list[tuple[str, np.ndarray, np.ndarray, np.ndarray]], x_label: str, y_label: str, what: str) -> str:
+    if not points:
+        raise EngramError(f"{what.lower()}: there is no curve to draw; give at least one")
+    labels = [p[0] for p in points]
+    for label, x, accuracy, interval in points:
+        if not len(x) == len(accuracy) == len(interval):
+            raise EngramError(
+                f"{what.lower()}, '{label}': {len(x)} positions, {len(accuracy)} accuracies and "
+                f"{len(interval)} intervals; they must be as many"
+            )
+    columns, rows = legend_rows(labels)
+    figure = new_figure(430, 250 + 17 * rows)
+    axes = figure.subplots()
+    style_axes(axes, x_label, y_label)
+    for number, (label, x, accuracy, interval) in enumerate(points):
+        _one_curve(axes, number, label, x, accuracy, interval)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    axes.margins(x=0.03)
+    figure.legend(
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        labelcolor=INK,
+        fontsize=TEXT_SIZE,
+        handlelength=2.6,
+        borderaxespad=0.1,
+    )
+    return to_svg(figure, f"{what}: {', '.join(labels)}")
+
+
+def _one_curve(
+    axes: Axes, number: int, label: str, x: np.ndarray, accuracy: np.ndarray, interval: np.ndarray
+) -> None:
+    """A line with its band; colour, dash and marker all differ, so no reading hangs on colour alone."""
+    colour, style = SERIES[number % len(SERIES)], number % len(DASHES)
+    axes.fill_between(x, accuracy - interval, accuracy + interval, color=colour, alpha=0.16, linewidth=0)
+    axes.plot(
+        x,
+        accuracy,
+        color=colour,
+        linestyle=DASHES[style],
+        linewidth=1.9,
+        marker=MARKERS[style],
+        markersize=4.5 if len(x) <= 40 else 0,
+        label=label,
+    )
+
+
+def reliability_diagram(curve: ReliabilityCurve) -> str:
+    """Accuracy against confidence, and below it how many answers had that confidence."""
+    confidence, accuracy, weight = (
+        np.array([np.nan if v is None else v for v in values], float)
+        for values in (curve.confidence, curve.accuracy, curve.weight)
+    )
+    if not len(confidence) == len(accuracy) == len(weight) > 0:
+        raise EngramError(
+            f"reliability of '{curve.label}': {len(confidence)} confidences, {len(accuracy)} accuracies and "
+            f"{len(weight)} weights; they must be as many and at least 1"
+        )
+    weight = np.nan_to_num(weight)
+    filled = (weight > 0) & np.isfinite(confidence) & np.isfinite(accuracy)
+    share = weight / max(float(weight.sum()), 1e-12)
+    figure = new_figure(290, 330)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
+    style_axes(upper, "", "accuracy")
+    style_axes(lower, "confidence", "answers")
+    upper.plot([0, 1], [0, 1], color=INK, alpha=0.55, linewidth=1.0, linestyle=(0, (4, 3)))
+    upper.vlines(confidence[filled], confidence[filled], accuracy[filled], color=SERIES[1], linewidth=2.2, alpha=0.8)
+    upper.plot(confidence[filled], accuracy[filled], color=SERIES[0], linewidth=1.6, marker="o", markersize=4.5)
+    upper.text(0.02, 0.98, f"ECE {curve.ece:.3f}", color=INK, va="top", weight="bold", fontsize=TEXT_SIZE)
+    upper.set(xlim=(-0.02, 1.02), ylim=(-0.03, 1.03))
+    width = 1 / len(weight)
+    lower.bar((np.arange(len(weight)) + 0.5) * width, share, width=width * 0.86, color=SERIES[0], alpha=0.75)
+    lower.yaxis.set_major_locator(MaxNLocator(2))
+    for axis in (upper.xaxis, upper.yaxis, lower.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0, symbol=" %", decimals=0))
+    figure.suptitle(curve.label, color=INK, fontsize=TEXT_SIZE)
+    return to_svg(figure, f"Reliability of {curve.label}: expected calibration error {curve.ece:.3f}")

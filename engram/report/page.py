@@ -1,0 +1,194 @@
+"""One self-contained HTML page: no network, no scripts, every figure inline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from engram.errors import EngramError
+from engram.report.contents import (
+    EpisodePicture,
+    PositionCurve,
+    QuickstartData,
+    QuickstartRow,
+    ReliabilityCurve,
+    class_letter,
+)
+from engram.report.figures import accuracy_by_position, adjacency_maps, episode_matrix, reliability_diagram
+from engram.report.style import STYLE
+
+__all__ = [
+    "EpisodePicture",
+    "PositionCurve",
+    "QuickstartData",
+    "QuickstartRow",
+    "ReliabilityCurve",
+    "Section",
+    "quickstart_page",
+    "render_page",
+]
+
+
+NO_BREAK_SPACE, NO_BREAK_HYPHEN = "\u00a0", "\u2011"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, one sentence on how to read what follows, and the HTML of it."""
+
+    title: str
+    how_to_read: str
+    body: str
+
+
+def render_page(title: str, headline: str, sections: Sequence[Section], footer: str) -> str:
+    """The page as one string. ``title``, ``headline`` and ``footer`` are plain text."""
+    parts = [
+        f"<section>\n<h2>{escape(s.title)}</h2>\n<p class=\"how\">{escape(s.how_to_read)}</p>\n{s.body}\n</section>"
+        for s in sections
+    ]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            '<head>\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>",
+            f"<body>\n<header>\n<h1>{escape(title)}</h1>",
+            f'<p class="headline">{escape(headline)}</p>\n</header>\n<main>',
+            *parts,
+            f"</main>\n<footer>{escape(footer)}</footer>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def quickstart_page(data: QuickstartData) -> str:
+    """Headline, table, then pictures, each with one sentence on how to read it."""
+    if not data.rows:
+        raise EngramError("the quickstart page has no rows: give at least one system's accuracy")
+    sections = [Section("Results", data.how_to_read, results_table(data.rows))]
+    if data.positions:
+        sections.append(_positions_section(data.positions))
+    if data.episodes:
+        sections.append(_episodes_section(data.episodes))
+    if data.reliability:
+        sections.append(_reliability_section(data.reliability))
+    footer = f"Made in {duration(data.seconds_total)} on {data.device}, with Engram at commit {data.commit}."
+    return render_page("Engram quickstart", headline(data), sections, footer)
+
+
+def by_setting(rows: Sequence[QuickstartRow]) -> dict[str, list[QuickstartRow]]:
+    """Rows of each setting, in the order in which settings first appear."""
+    groups: dict[str, list[QuickstartRow]] = {}
+    for row in rows:
+        groups.setdefault(row.setting, []).append(row)
+    return groups
+
+
+def leaders(rows: Sequence[QuickstartRow]) -> list[QuickstartRow]:
+    """The highest row, first, and those whose interval overlaps its own: no winner is named that was not shown."""
+    top = max(rows, key=lambda r: r.accuracy)
+    tied = [r for r in rows if r is not top and r.accuracy + r.interval >= top.accuracy - top.interval]
+    return [top, *sorted(tied, key=lambda r: -r.accuracy)]
+
+
+def headline(data: QuickstartData) -> str:
+    """One sentence: the time, and the best accuracy of each setting with its interval."""
+    clauses = []
+    for setting, rows in by_setting(data.rows).items():
+        top, *tied = leaders(rows)
+        names = f"{top.system}, level with {' and '.join(r.system for r in tied)}" if tied else top.system
+        figure = f"{100 * top.accuracy:.1f} ± {100 * top.interval:.1f} %".replace(" ", NO_BREAK_SPACE)
+        clauses.append(f"{figure} right on {setting.replace('-', NO_BREAK_HYPHEN)} tasks ({names})")
+    return f"{duration(data.seconds_total)} on {data.device}: {'; '.join(clauses)}."
+
+
+def duration(seconds: float) -> str:
+    """``48 s``, ``2 min 5 s``"""
+    whole = round(seconds)
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
+
+
+def results_table(rows: Sequence[QuickstartRow]) -> str:
+    """Systems grouped by setting; the highest of a setting, and what it cannot be told from, in bold."""
+    body = []
+    for setting, group in by_setting(rows).items():
+        best = leaders(group)
+        body.append(f'<tbody>\n<tr><th scope="rowgroup" colspan="4">{escape(setting)}</th></tr>')
+        body += [_result_row(row, row in best) for row in group]
+        body.append("</tbody>")
+    head = (
+        '<thead><tr><th scope="col">System</th><th scope="col">Accuracy, %</th>'
+        '<th scope="col" class="number">ECE</th><th scope="col" class="number">Training</th></tr></thead>'
+    )
+    return "\n".join(["<table>", head, *body, "</table>"])
+
+
+def _result_row(row: QuickstartRow, best: bool) -> str:
+    percent = 100 * row.accuracy
+    note = f'<span class="note">{escape(row.note)}</span>' if row.note else ""
+    ece = "" if row.ece is None else f"{row.ece:.3f}"
+    time = "none" if row.seconds is None else duration(row.seconds)
+    weight = ' class="best"' if best else ""
+    return (
+        f'<tr><th scope="row">{escape(row.system)}{note}</th>'
+        f"<td><span{weight}>{percent:.1f}</span> ± {100 * row.interval:.1f}"
+        f'<span class="bar"><i style="width: {min(max(percent, 0), 100):.1f}%"></i></span></td>'
+        f'<td class="number">{ece}</td><td class="number">{time}</td></tr>'
+    )
+
+
+def _figures(pictures: Sequence[str], kind: str = "figures") -> str:
+    return "\n".join([f'<div class="{kind}">', *(f"<figure>{_limited(p)}</figure>" for p in pictures), "</div>"])
+
+
+def _limited(svg: str, growth: float = 1.35) -> str:
+    """A drawing that fills its place but is not blown up beyond reading size."""
+    match = re.search(r'width="(\d+)"', svg)
+    width = round(int(match.group(1)) * growth) if match else 600
+    return svg.replace('style="stroke-linejoin: round"', f'style="stroke-linejoin: round; max-width: {width}px"', 1)
+
+
+def _positions_section(curves: Sequence[PositionCurve]) -> Section:
+    sentence = (
+        "Each line follows one system along a stream of tasks in shuffled order, the band is its 95 % interval: a line "
+        "that rises made use of earlier tasks, a flat one did not."
+    )
+    return Section("Accuracy along a stream", sentence, _figures([accuracy_by_position(curves)], "figures one"))
+
+
+def _reliability_section(curves: Sequence[ReliabilityCurve]) -> Section:
+    sentence = (
+        "Points on the dashed line mean that answers given with 80 % confidence are right 80 % of the time; points "
+        "below it are overconfident, above it too timid; the bars show how many answers had each confidence."
+    )
+    body = _figures([reliability_diagram(c) for c in curves], "figures small")
+    return Section("Can the confidence be trusted?", sentence, body)
+
+
+def _episodes_section(pictures: Sequence[EpisodePicture]) -> Section:
+    sentence = (
+        "Labelled supports stand along the top, queries down the side, and a bar gives the probability of each class: "
+        "the true class is framed and blue, a wrong winner is orange, and the figure at the end is the true class's."
+    )
+    body = "\n".join(_episode(p) for p in pictures)
+    if any(p.edges is not None for p in pictures):
+        sentence += (
+            " Beside it is the graph, layer by layer: the stronger the blue, the more two images are taken for one "
+            "class; blocks on the diagonals mean that it sorted them."
+        )
+    return Section("Tasks, answered", sentence, f'<div class="figures wide">{body}</div>')
+
+
+def _episode(picture: EpisodePicture) -> str:
+    maps = adjacency_maps(picture)
+    layers = "\n".join(["<div class=\"layers\">", *(_limited(m) for m in maps), "</div>"]) if maps else ""
+    names = "".join(f"<span><b>{class_letter(c)}</b> {escape(n)}</span>" for c, n in enumerate(picture.class_names))
+    return (
+        f'<figure><h3>{escape(picture.title)}</h3>\n<div class="episode{" graph" if maps else ""}">'
+        f"{_limited(episode_matrix(picture), 1.0)}\n{layers}</div>\n"
+        f'<p class="legend">{names}</p></figure>'
+    )

@@ -1,0 +1,127 @@
+"""Training batches: tasks drawn from a store, images augmented, all from generators whose state can be saved."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.data.episodes import draw_tasks, episodes_at
+from engram.data.pixels import augment
+from engram.data.protocol import Protocol
+from engram.data.store import Store
+from engram.recipes.schema import Recipe
+from engram.types import Episode, TrainBatch
+
+
+def training_protocol(recipe: Recipe) -> Protocol:
+    """How training tasks are drawn: the recipe's [data] table."""
+    data = recipe.data
+    return Protocol(
+        data.dataset,
+        "train",
+        n_way=data.n_way,
+        n_shot=data.n_shot,
+        n_query=data.n_query,
+        labelled_fraction=data.labelled_fraction,
+        slot_order=data.slot_order,
+        stream_length=data.stream_length,
+        pool_classes=data.pool_classes,
+        names=data.names,
+        n_sequences=recipe.train.sequences,
+        seed=recipe.train.seed,
+    )
+
+
+def validation_protocol(recipe: Recipe, batch_norm: str) -> Protocol:
+    """The questions asked during training: the recipe's [test] table on the validation split, first n_query, seed 1."""
+    test = recipe.test
+    return Protocol(
+        recipe.data.dataset,
+        "val",
+        n_way=test.n_way,
+        n_shot=test.n_shot,
+        n_query=test.n_query[0],
+        labelled_fraction=test.labelled_fraction,
+        slot_order=test.slot_order,
+        stream_length=test.stream_length,
+        pool_classes=test.pool_classes,
+        names=test.names,
+        batch_norm=batch_norm,
+        n_sequences=recipe.train.validation_sequences,
+        seed=1,
+    )
+
+
+def place(store: Store, device: torch.device) -> Store:
+    """The store's images on ``device`` where they fit; else they stay where they are and batches are copied over."""
+    size = store.images.numel() * store.images.element_size()
+    if device.type == "cpu":
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return store.to("cpu") if size < free // 2 else store
+    try:
+        return store.to(device)
+    except torch.OutOfMemoryError:
+        return store
+
+
+class BatchSource:
+    """Draws the training batches of a run; the same seed gives the same batches on one kind of device."""
+
+    def __init__(self, store: Store, protocol: Protocol, augmentation: str, device: torch.device) -> None:
+        self.store = store
+        self.protocol = protocol
+        self.device = device
+        # Augmentation knows pixels only; features from a store pass as they are.
+        is_pixels = store.images.dtype == torch.uint8 and len(store.image_shape) == 3
+        self.augmentation = augmentation if is_pixels else "none"
+        self.tasks = np.random.default_rng(protocol.seed)
+        self.transforms = torch.Generator(device).manual_seed(protocol.seed)
+
+    def draw(self, progress: float) -> TrainBatch:
+        tasks = draw_tasks(self.store, self.protocol, self.tasks)
+        episodes, answers = episodes_at(self.store, tasks, self.protocol.n_way, self.device)
+        return TrainBatch(self._augmented(episodes), answers, progress=progress)
+
+    def _augmented(self, episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
+        """All images of all steps in one call."""
+        if self.augmentation == "none":
+            return episodes
+        images = [part.flatten(0, 1) for e in episodes for part in (e.support, e.query)]
+        changed = augment(torch.cat(images), self.augmentation, self.transforms)
+        parts = iter(changed.split([len(i) for i in images]))
+
+        def unfold(part: Tensor) -> Tensor:
+            return next(parts).unflatten(0, part.shape[:2])
+
+        return tuple(replace(e, support=unfold(e.support), query=unfold(e.query)) for e in episodes)
+
+
+def random_state(source: BatchSource) -> dict[str, Tensor]:
+    """All torch generators of a run; the numpy one is plain numbers and goes to state.json."""
+    states = {"torch_cpu": torch.get_rng_state(), f"transforms_{source.device.type}": source.transforms.get_state()}
+    if source.device.type == "cuda":
+        states["torch_cuda"] = torch.cuda.get_rng_state(source.device)
+    return states
+
+
+def restore_random_state(
+    source: BatchSource, tensors: dict[str, Tensor], numpy_state: dict[str, Any], iteration: int
+) -> None:
+    """Go on exactly where the saved run stopped.
+
+    A generator saved on another kind of device has no counterpart here: it starts anew from seed and iteration, so the
+    run stays repeatable though not equal to one that never moved.
+    """
+    source.tasks.bit_generator.state = numpy_state
+    torch.manual_seed(source.protocol.seed + iteration)
+    source.transforms.manual_seed(source.protocol.seed + iteration)
+    torch.set_rng_state(tensors["torch_cpu"])
+    if (key := f"transforms_{source.device.type}") in tensors:
+        source.transforms.set_state(tensors[key])
+    if source.device.type == "cuda" and "torch_cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["torch_cuda"], source.device)

@@ -1,0 +1,104 @@
+"""Optimiser, learning rate and clipping from a recipe's [train] table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adam, Optimizer
+
+from engram.errors import EngramError
+from engram.recipes.schema import TrainSettings
+from engram.types import Method
+
+
+def build_optimiser(method: Method, settings: TrainSettings, device: torch.device) -> Optimizer:
+    """Adam or SGD over ``method.parameter_groups()``; a group may bring its own ``lr`` or ``weight_decay``."""
+    if settings.clip != "none" and settings.clip_value <= 0:
+        raise EngramError(f"[train]: clip = '{settings.clip}' needs clip_value above 0, not {settings.clip_value}")
+    groups = [group for group in method.parameter_groups() if group["params"]]
+    if not groups:
+        raise EngramError(f"{type(method).__name__} has no parameters to train with this backbone: bench it directly")
+    fused = True if device.type == "cuda" else None
+    optimiser: Optimizer
+    if settings.optimiser == "adam":
+        optimiser = Adam(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
+    else:
+        optimiser = SGD(
+            groups,
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            fused=fused,
+        )
+    for group in optimiser.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimiser
+
+
+def learning_rate_factor(settings: TrainSettings, iteration: int, progress: float | None = None) -> float:
+    """What the learning rate is multiplied by before step ``iteration`` (counted from 0).
+
+    constant: 1;  step: schedule_factor ^ floor(iteration / schedule_step);  cosine: (1 + cos(pi * progress)) / 2, where
+    progress is iteration / iterations unless given. A pure function, so a resumed run needs no scheduler state.
+    """
+    if settings.schedule == "step":
+        return float(settings.schedule_factor ** (iteration // settings.schedule_step))
+    if settings.schedule == "cosine":
+        progress = iteration / settings.iterations if progress is None else progress
+        return (1 + math.cos(math.pi * min(1.0, progress))) / 2
+    return 1.0
+
+
+def set_learning_rate(optimiser: Optimizer, factor: float) -> None:
+    """Every group's own initial rate times ``factor``."""
+    for group in optimiser.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+
+
+def clip_gradients(parameters: Iterable[Tensor], kind: str, value: float) -> None:
+    """none; global: one norm over all; per-tensor: the norm of each; value: each entry. No device synchronisation."""
+    if kind == "none":
+        return
+    clipped = [p for p in parameters if p.grad is not None]
+    if not clipped:
+        return
+    if kind == "global":
+        torch.nn.utils.clip_grad_norm_(clipped, value)
+    elif kind == "value":
+        torch.nn.utils.clip_grad_value_(clipped, value)
+    else:
+        gradients = [p.grad for p in clipped]
+        norms = torch.stack(torch._foreach_norm(gradients))
+        factors = (value / (norms + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, list(factors.unbind()))
+
+
+def pack_optimiser(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The optimiser's state as tensors named ``<parameter>.<name>`` and a structure that fits JSON."""
+    raw = optimiser.state_dict()
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, dict[str, Any]] = {}
+    for index, entry in raw["state"].items():
+        values[str(index)] = {name: value for name, value in entry.items() if not isinstance(value, Tensor)}
+        tensors |= {f"{index}.{name}": value for name, value in entry.items() if isinstance(value, Tensor)}
+    return tensors, {"kind": type(optimiser).__name__, "groups": raw["param_groups"], "values": values}
+
+
+def unpack_optimiser(optimiser: Optimizer, tensors: dict[str, Tensor], packed: dict[str, Any]) -> None:
+    """Put a packed state back, also where it was saved on another kind of device."""
+    state: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in packed["values"].items()}
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for key, value in tensors.items():
+        index, _, name = key.partition(".")
+        like = parameters[int(index)]
+        # Files hold plain layout; fused kernels need the parameter's own (channels-last on a GPU).
+        state[int(index)][name] = torch.empty_like(like).copy_(value) if name != "step" and value.shape == like.shape else value
+    groups = []
+    for saved, current in zip(packed["groups"], optimiser.param_groups, strict=True):
+        kept = {key: current[key] for key in ("fused", "foreach") if key in current}
+        groups.append({k: tuple(v) if k == "betas" else v for k, v in saved.items()} | kept)
+    optimiser.load_state_dict({"state": state, "param_groups": groups})

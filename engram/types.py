@@ -1,0 +1,180 @@
+"""The whole contract between data, methods and bench.
+
+A `Method` sees `Episode`s and its own past (`History`), never `Answers`; loss and metrics see both. State is passed, not
+stored, so nobody can look into the future and a stream can go on in pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+History = tuple[Tensor, ...]
+"""``()`` is "no past". Tensors only, so a history can be moved, saved and carried into the next day."""
+
+
+class _Movable:
+    """Moves every tensor field of a frozen dataclass."""
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Any:
+        moved = {
+            f.name: value.to(device, non_blocking=non_blocking)
+            for f in fields(self)  # type: ignore[arg-type]
+            if isinstance(value := getattr(self, f.name), Tensor)
+        }
+        return replace(self, **moved)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Episode(_Movable):
+    """B unrelated tasks side by side at one step of time: all that a method may look at."""
+
+    support: Tensor
+    """(B, S, ...) uint8 images or float features, in any order: pool by label, never by position."""
+    support_labels: Tensor
+    """(B, S) int64 in [0, n_way), any count >= 1 per class; -1 = unlabelled (semi-supervised)."""
+    query: Tensor
+    """(B, Q, ...)"""
+    n_way: int
+    class_names: Tensor | None = None
+    """(B, n_way) int64 identities that persist over a *named* stream; None when labels are local to the task."""
+
+
+@dataclass(frozen=True)
+class Answers(_Movable):
+    """The sealed half: loss and metrics see it, `predict` cannot."""
+
+    query_labels: Tensor
+    """(B, Q) int64 in [0, n_way)"""
+    class_ids: Tensor
+    """(B, n_way) int64 row of each class in its split"""
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """What the one loop hands to `Method.loss`: T steps of B sequences in time order, slots redrawn at every step."""
+
+    episodes: tuple[Episode, ...]
+    answers: tuple[Answers, ...]
+    class_batch: tuple[Tensor, Tensor] | None = None
+    """Base-class images and ids, for auxiliary or base-class objectives."""
+    progress: float = 0.0
+    """0..1 of the schedule, for annealing and freezing."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    log_probs: Tensor
+    """(B, Q, n_way), normalised; Bayesian methods average probabilities first."""
+    history: History = ()
+    details: Mapping[str, Tensor] = field(default_factory=dict)
+    """``edges`` (B, L, V, V) over supports then queries, ``samples`` (M, B, Q, n_way), ``memory_read``: for figures."""
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    total: Tensor
+    terms: Mapping[str, Tensor] = field(default_factory=dict)
+    """Named parts, for the log; ``accuracy`` where the method knows it."""
+
+
+@dataclass(frozen=True)
+class MethodCard:
+    """What a method claims of itself. `tests/test_contract.py` and the audit hold every method to it."""
+
+    title: str
+    paper: str
+    transductive: bool = False
+    """A query's answer depends on the other queries of its task."""
+    continual: bool = False
+    """Reads `history` and returns one."""
+    slot_memory: bool = False
+    """History is carried by slot, so the order of the queries matters from the second task on."""
+    stochastic: bool = False
+    """Evaluation draws random samples."""
+    semi_supervised: bool = False
+    """Uses unlabelled supports (label -1)."""
+    class_equivariant: bool = True
+    """Renaming the classes renames the answers and nothing else."""
+    support_order_invariant: bool = True
+    batch_norm: Literal["none", "running", "task"] = "running"
+    """What normalises at test: nothing, running statistics, or the statistics of the task's own images."""
+    fixed_ways: bool = False
+    fixed_shots: bool = False
+    trainable: bool = True
+    trained_on: tuple[str, ...] = ("train",)
+    exportable: bool = False
+    departures: tuple[str, ...] = ()
+    """Numbered departures from the paper, each with both values."""
+
+
+class Method(nn.Module):
+    """A few-shot learner. Build it as ``Class(backbone, config)`` where ``config`` is an instance of ``Class.Config``.
+
+    `card` is what the class claims; an instance whose configuration changes a claim sets its own ``self.card``.
+    """
+
+    card: MethodCard
+    Config: ClassVar[type]
+    """Frozen dataclass of the keywords a recipe's [method] table may give."""
+
+    def __init__(self, backbone: nn.Module, config: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.config = config
+
+    def predict(self, episode: Episode, history: History = ()) -> Prediction:
+        raise NotImplementedError
+
+    def predict_sequence(self, episodes: Sequence[Episode], history: History = ()) -> tuple[Prediction, ...]:
+        """One prediction per step, each seeing only earlier steps. A fast path may override this, not change it."""
+        predictions: list[Prediction] = []
+        for episode in episodes:
+            predictions.append(self.predict(episode, history))
+            history = predictions[-1].history
+        return tuple(predictions)
+
+    def loss(self, batch: TrainBatch) -> LossTerms:
+        """Mean negative log-likelihood of the true classes over steps, tasks and queries."""
+        log_probs = torch.stack([p.log_probs for p in self.predict_sequence(batch.episodes)])
+        labels = torch.stack([a.query_labels for a in batch.answers])
+        nll = -log_probs.gather(-1, labels[..., None]).mean()
+        return LossTerms(nll, {"nll": nll.detach(), "accuracy": (log_probs.argmax(-1) == labels).float().mean()})
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": [p for p in self.parameters() if p.requires_grad]}]
+
+
+class EmbeddingMethod(Method):
+    """A method that looks at images only through its backbone: subclasses write `classify` on features.
+
+    In a sequence all T * B * (S + Q) images pass the backbone in one call.
+    """
+
+    def classify(self, episode: Episode, history: History = ()) -> Prediction:
+        """`predict` on an episode whose support and query are features (B, S, ...) and (B, Q, ...)."""
+        raise NotImplementedError
+
+    def embed(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """The same episodes with features in place of images; one backbone call for all of them."""
+        images = [part.flatten(0, 1) for e in episodes for part in (e.support, e.query)]
+        features = iter(self.backbone(torch.cat(images)).split([len(i) for i in images]))
+
+        def unfold(part: Tensor) -> Tensor:
+            return next(features).unflatten(0, part.shape[:2])
+
+        return [replace(e, support=unfold(e.support), query=unfold(e.query)) for e in episodes]
+
+    def predict(self, episode: Episode, history: History = ()) -> Prediction:
+        return self.classify(self.embed([episode])[0], history)
+
+    def predict_sequence(self, episodes: Sequence[Episode], history: History = ()) -> tuple[Prediction, ...]:
+        predictions: list[Prediction] = []
+        for episode in self.embed(episodes):
+            predictions.append(self.classify(episode, history))
+            history = predictions[-1].history
+        return tuple(predictions)
