@@ -53,14 +53,12 @@ def _load(file: Path) -> dict[str, Any]:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise EngramError(f"{file}: cannot be read ({error.strerror or error})") from error
-    except pickle.UnpicklingError as error:
-        if "global" in str(error).lower():
+    except Exception as error:  # damaged pickles fail in many ways, none of them worth a traceback
+        if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
             raise EngramError(
                 f"{file}: refused, as loading it would run code; save it anew with only tensors, numbers and text in it"
             ) from error
-        raise EngramError(f"{file}: not a torch checkpoint, or damaged; fetch it again") from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise EngramError(f"{file}: truncated or damaged; fetch it again") from error
+        raise EngramError(f"{file}: not a torch checkpoint, or truncated or damaged; fetch it again") from error
     if not isinstance(content, dict):
         raise EngramError(f"{file}: holds a {type(content).__name__}, but a public checkpoint is a dict")
     return content

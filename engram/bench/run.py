@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from engram.bench.evaluate import Result, evaluate
 from engram.bench.metrics import paired_difference
@@ -92,18 +93,18 @@ def _resolve(model: str, recipe: str | None) -> tuple[Any, Recipe, str]:
     if Path(model).exists():
         checkpoint = load(Path(model), which="best")
         chosen = load_recipe(recipe) if recipe else checkpoint.recipe
-        if chosen.method != checkpoint.method:
-            raise EngramError(f"{model} is a checkpoint of {checkpoint.method} but the recipe {chosen.name} is for {chosen.method}")
+        if chosen.method != checkpoint.state.method:
+            raise EngramError(f"{model} is a checkpoint of {checkpoint.state.method} but the recipe {chosen.name} is for {chosen.method}")
 
         def from_checkpoint(store: Store) -> Method:
-            if tuple(checkpoint.image_shape) != store.image_shape:
+            if tuple(checkpoint.state.image_shape) != store.image_shape:
                 raise EngramError(
-                    f"{model} was trained on images of {checkpoint.image_shape} but {store.info.dataset} has {store.image_shape}: "
+                    f"{model} was trained on images of {checkpoint.state.image_shape} but {store.info.dataset} has {store.image_shape}: "
                     f"give a recipe for the dataset it was trained on"
                 )
-            return load_method(checkpoint, "cpu")
+            return load_method(checkpoint, torch.device("cpu"))
 
-        return from_checkpoint, chosen, checkpoint.run_id
+        return from_checkpoint, chosen, checkpoint.state.run_id
     kind = resolve_method(model)
     if kind.card.trainable:
         raise EngramError(f"'{model}' is no checkpoint folder, and the method of that name must be trained first: engram train {model}/...")
@@ -111,7 +112,7 @@ def _resolve(model: str, recipe: str | None) -> tuple[Any, Recipe, str]:
         raise EngramError(f"engram bench {model} needs --recipe to say on which data and tasks, such as --recipe proto_net/glyphs_5w1s")
     base = load_recipe(recipe)
     chosen = replace(base, method=model, method_settings={}, backbone="flatten", backbone_settings={}, paper=None)
-    return (lambda store: build_method(chosen, store.image_shape, "cpu")), chosen, ""
+    return (lambda store: build_method(chosen, store.image_shape, torch.device("cpu"))), chosen, ""
 
 
 def _protocols(recipe: Recipe, split: str, changes: dict[str, Any]) -> tuple[Protocol, ...]:

@@ -178,7 +178,7 @@ def _glyphs_form() -> Form:
 
         return SplitReading(glyph_sources()[split])
 
-    return Form("drawn from fonts", code.parent, (code,), SPLITS, read, f"matplotlib {version('matplotlib')}")
+    return Form("drawn from fonts", code.parent, (code,), SPLITS, read, options=f"matplotlib {version('matplotlib')}")
 
 
 def _check_folder(path: Path, what: str) -> Path:

@@ -198,13 +198,24 @@ def _store_folder(dataset: str, split: str, form: Form, cache: Path) -> Path:
 def _fingerprint(form: Form) -> str:
     digest = hashlib.sha256(f"{FORMAT_VERSION} {STORE_VERSION} {form.name} {form.options}".encode())
     for path in form.files:
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise EngramError(f"{path} cannot be looked at ({error.strerror}): check the file or remove it") from error
         name = path.relative_to(form.root) if path.is_relative_to(form.root) else path.name
-        digest.update(f"\n{name} {status.st_size} {status.st_mtime_ns}".encode())
+        try:
+            for entry, status in _statuses(path, form.every_file):
+                digest.update(f"\n{name}/{entry} {status.st_size} {status.st_mtime_ns}".encode())
+        except OSError as error:
+            raise EngramError(
+                f"{error.filename or path} cannot be looked at ({error.strerror}): check the file or remove it"
+            ) from error
     return digest.hexdigest()[:16]
+
+
+def _statuses(path: Path, every_file: bool) -> Iterator[tuple[str, os.stat_result]]:
+    yield "", path.stat()
+    if every_file and path.is_dir():
+        with os.scandir(path) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if not entry.name.startswith("."):
+                    yield entry.name, entry.stat()
 
 
 @contextmanager

@@ -109,8 +109,9 @@ def distinct_letters() -> dict[str, str]:
     cosine, shared = np.zeros((len(letters),) * 2), np.zeros((len(letters),) * 2)
     for font in FONTS:
         present = np.array([font in drawings[c] for c in letters])
-        rows = np.stack([drawings[c].get(font, np.zeros((CANVAS, CANVAS)))[::2, ::2].ravel() for c in letters])
-        rows = rows / np.maximum(np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True), 1e-9)
+        canvases = np.stack([drawings[c].get(font, np.zeros((CANVAS, CANVAS))) for c in letters])
+        rows = canvases.reshape(-1, SIZE, 2, SIZE, 2).mean((2, 4)).reshape(len(letters), -1)
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
         cosine += rows @ rows.T
         shared += np.outer(present, present)
     cosine /= np.maximum(shared, 1)

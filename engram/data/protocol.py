@@ -72,19 +72,3 @@ class Protocol:
         room = sum(sorted(store.group_counts - self.n_shot)[: self.n_way])
         if self.query_balance == "dirichlet" and room < total:
             raise EngramError(f"{total} unbalanced queries were asked for but {self.n_way} classes of {where} may offer only {room}: lower n_query")
-
-
-def describe(protocol: dict[str, Any]) -> str:
-    """``5-way 1-shot, 15 queries per class, shuffled, T = 8``: for people; the record has all of it."""
-    words = [
-        f"{protocol['n_way']}-way {protocol['n_shot']}-shot",
-        f"{protocol['n_query']} {'query' if protocol['n_query'] == 1 else 'queries'} per class",
-        protocol["slot_order"],
-    ]
-    if protocol["stream_length"] > 1:
-        words.append(f"{protocol['names']} stream, T = {protocol['stream_length']}")
-    if protocol["labelled_fraction"] < 1:
-        words.append(f"{protocol['labelled_fraction']:.0%} labelled")
-    if protocol["query_balance"] != "balanced":
-        words.append("unbalanced queries")
-    return ", ".join(words)

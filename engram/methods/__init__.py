@@ -1,6 +1,8 @@
 """One paper, one file. `METHODS` is the table the command line, the bench and the common tests go by."""
 
 from engram.methods.chance import Chance
+from engram.methods.cml_bgnn import CmlBgnn
+from engram.methods.egnn import Egnn
 from engram.methods.pixel_centroid import PixelCentroid
 from engram.methods.proto_net import ProtoNet
 from engram.types import Method
@@ -9,4 +11,6 @@ METHODS: dict[str, type[Method]] = {
     "chance": Chance,
     "pixel_centroid": PixelCentroid,
     "proto_net": ProtoNet,
+    "egnn": Egnn,
+    "cml_bgnn": CmlBgnn,
 }

@@ -94,7 +94,7 @@ class Egnn(EmbeddingMethod):
         return tuple(predictions)
 
     def _edges(self, episodes: Sequence[Episode]) -> Tensor:
-        """Steps 1 to 4 in float32: similarity of every layer. -> (L, T, B, V, V); inductive: B * Q graphs in place of B"""
+        """Steps 1 to 4 in float32: similarity of every layer. -> (L, T, B, V, V), where inductive B * Q for B"""
         support = torch.stack([e.support.flatten(2).float() for e in episodes])
         query = torch.stack([e.query.flatten(2).float() for e in episodes])
         labels = torch.stack([e.support_labels for e in episodes])

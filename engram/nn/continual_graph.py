@@ -54,11 +54,12 @@ class GraphLayer(nn.Module):
         updated: Tensor = self.node_net(gathered)
         return updated
 
-    def update_edges(self, hidden: Tensor, edges: Tensor, samples: int) -> tuple[Tensor, Tensor]:
-        """Equations 7 and 10. Returns M samples of the probabilities (M, N, V, V) and the edges for the next layer.
+    def update_edges(self, hidden: Tensor, edges: Tensor, samples: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Equations 7 and 10. Returns the expected probabilities (N, V, V), M samples of them (M, N, V, V) and the edges
+        for the next layer.
 
         In the paper's form the adjacency goes on and the Bayesian probability is only read out; in EGNN's form the
-        probability updates the edges, and the mean of the M samples goes on.
+        probability updates the edges, and the update with the mean of the M samples goes on.
         """
         pairs = graph.differences(hidden)
         score = self.edge_net(pairs)[..., 0]
@@ -69,11 +70,11 @@ class GraphLayer(nn.Module):
             score = adjacency * adjacency.shape[-1]
         probability = likeness[None] if self.posterior is None else self._infer(hidden, pairs, score, samples)
         if self.paper_form:
-            return torch.maximum(probability, torch.eye(score.shape[-1], device=score.device)), adjacency
-        going_on = graph.update_two_channels(probability.mean(0), edges)
-        if len(probability) == 1:
-            return going_on[None, :, 0], going_on
-        return graph.update_two_channels(probability, edges[None])[:, :, 0], going_on
+            probability = torch.maximum(probability, torch.eye(score.shape[-1], device=score.device))
+            return probability.mean(0), probability, adjacency
+        updated = graph.update_two_channels(probability.mean(0), edges)
+        several = updated[None] if len(probability) == 1 else graph.update_two_channels(probability, edges[None])
+        return updated[:, 0], several[:, :, 0], updated
 
     def _infer(self, hidden: Tensor, pairs: Tensor, score: Tensor, samples: int) -> Tensor:
         """Samples (M, N, V, V) of sigmoid(W s + b), or their expectation with M = 1 where ``samples`` is 0."""
@@ -127,10 +128,10 @@ class ContinualGraph(nn.Module):
             if self.gates:
                 all_hidden.append(self._remember(k, nodes.unflatten(0, time), state))
                 seen = all_hidden[-1].flatten(0, 1)
-            probability, edges = layer.update_edges(seen, edges, samples)
-            all_edges.append(probability.mean(0))
+            expected, drawn, edges = layer.update_edges(seen, edges, samples)
+            all_edges.append(expected)
             nodes = nodes if self.next_layer == "node" else seen
-        votes = graph.class_vote(probability[:, :, n_support:, :n_support], labels, n_way)
+        votes = graph.class_vote(drawn[:, :, n_support:, :n_support], labels, n_way)
         return GraphAnswer(
             torch.stack(all_edges).unflatten(1, time),
             votes.unflatten(1, time),

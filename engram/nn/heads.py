@@ -13,7 +13,7 @@ def one_hot(labels: Tensor, n_way: int) -> Tensor:
 
 def class_means(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
     """Mean feature of each class over its labelled members: (B, S, d), (B, S) -> (B, n_way, d)."""
-    members = one_hot(labels, n_way).transpose(-1, -2)
+    members = one_hot(labels, n_way).to(features.dtype).transpose(-1, -2)
     return members @ features / members.sum(-1, keepdim=True).clamp(min=1)
 
 

@@ -79,7 +79,9 @@ def to_svg(figure: Figure, description: str) -> str:
 
 
 def _own_identifiers(text: str) -> str:
-    """Identifiers prefixed by a digest of the drawing: several drawings share one page."""
+    """Only identifiers that are used, prefixed by a digest of the drawing: several drawings share one page."""
+    used = set(re.findall(r'href="#([^"]+)"', text)) | set(re.findall(r"url\(#([^)]+)\)", text))
+    text = re.sub(r'\s\bid="([^"]+)"', lambda m: m.group() if m.group(1) in used else "", text)
     prefix = "e" + hashlib.sha256(text.encode()).hexdigest()[:8]
     text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
     text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -110,7 +111,7 @@ def random_state(source: BatchSource) -> dict[str, Tensor]:
 
 
 def restore_random_state(
-    source: BatchSource, tensors: dict[str, Tensor], numpy_state: dict[str, Any], iteration: int
+    source: BatchSource, tensors: dict[str, Tensor], numpy_state: Mapping[str, Any], iteration: int
 ) -> None:
     """Go on exactly where the saved run stopped.
 

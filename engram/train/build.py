@@ -46,7 +46,7 @@ def choose_device(name: str = "auto") -> torch.device:
         raise EngramError(f"device '{name}' was asked for but this machine has no usable CUDA GPU: use cpu or auto")
     index = torch.cuda.current_device() if device.index is None else device.index
     if index >= count:
-        raise EngramError(f"device '{name}' was asked for but this machine has {count} CUDA GPU(s), counted from cuda:0")
+        raise EngramError(f"device '{name}' was asked for but this machine has {count} CUDA GPU(s), from cuda:0 on")
     return torch.device("cuda", index)
 
 
@@ -59,7 +59,7 @@ def build_method(
     random state is left as it was. ``precision`` overrides the recipe, whose bf16 applies to GPUs only.
     """
     kind = resolve_method(recipe.method)
-    config = structure(recipe.method_settings, kind.Config, f"{recipe.name} [method]")
+    config: Any = structure(recipe.method_settings, kind.Config, f"{recipe.name} [method]")
     precision = precision or (recipe.train.precision if device.type == "cuda" else "fp32")
     if precision not in ("fp32", "bf16"):
         raise EngramError(f"there is no precision '{precision}': it takes fp32 or bf16")
@@ -81,8 +81,8 @@ def _normalisation(recipe: Recipe, image_shape: tuple[int, ...]) -> tuple[tuple[
     mean, std = NORMALISATIONS[recipe.data.normalisation]
     if len(mean) not in (1, image_shape[0]):
         raise EngramError(
-            f"{recipe.name} [data]: normalisation '{recipe.data.normalisation}' is for {len(mean)} channels but the images "
-            f"have {image_shape[0]}: use 'unit' or 'centred'"
+            f"{recipe.name} [data]: normalisation '{recipe.data.normalisation}' is for {len(mean)} channels but the "
+            f"images have {image_shape[0]}: use 'unit' or 'centred'"
         )
     return mean, std
 
@@ -91,7 +91,8 @@ def _backbone(recipe: Recipe, image_shape: tuple[int, ...]) -> nn.Module:
     name, settings = recipe.backbone, recipe.backbone_settings
     if ":" not in name:
         # Features have been through a backbone already; only a user's own class may go on from there.
-        return build_backbone("flatten", image_shape, {}) if len(image_shape) == 1 else build_backbone(name, image_shape, settings)
+        is_features = len(image_shape) == 1
+        return build_backbone("flatten" if is_features else name, image_shape, {} if is_features else settings)
     kind = _import_class(name, "backbone")
     if not issubclass(kind, nn.Module):
         raise EngramError(f"the backbone '{name}' is not a torch.nn.Module: derive {kind.__name__} from it")
@@ -133,7 +134,7 @@ def _check_contract(kind: type[Any], name: str) -> type[Method]:
         raise EngramError(f"the method '{name}' lacks a card: set card = MethodCard(title=..., paper=...) in the class")
     config = getattr(kind, "Config", None)
     if not (isinstance(config, type) and is_dataclass(config)):
-        raise EngramError(f"the method '{name}' lacks a Config: set Config to a frozen dataclass of its [method] keywords")
+        raise EngramError(f"the method '{name}' lacks a Config: set it to a frozen dataclass of its [method] keywords")
     by_features = issubclass(kind, EmbeddingMethod) and kind.predict is EmbeddingMethod.predict
     if by_features and kind.classify is EmbeddingMethod.classify:  # type: ignore[attr-defined]
         raise EngramError(f"the method '{name}' lacks classify: define classify(self, episode, history=())")

@@ -47,7 +47,7 @@ class RunState:
     """the validation protocol"""
     run_id: str
     iteration: int
-    numpy_generator: dict[str, Any]
+    numpy_generator: Mapping[str, Any]
     optimiser: dict[str, Any]
     """structure of optimiser.safetensors"""
     curves: dict[str, list[float]]
@@ -77,7 +77,7 @@ class Checkpoint:
             data = path.read_bytes()
             expected = self.state.digests.get(part)
             if expected and hashlib.sha256(data).hexdigest() != expected:
-                raise EngramError(f"{path} is damaged ({len(data)} bytes that are not those written): {_way_out(self.folder)}")
+                raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {_way_out(self.folder)}")
             return tensors_from_bytes(data)
         except FileNotFoundError as error:
             raise EngramError(f"the checkpoint {self.folder} lacks {path.name}: {_way_out(self.folder)}") from error
@@ -99,10 +99,11 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
 
     ``tensors`` has the keys of `PARTS`. Whatever fails, the checkpoint written before stays as it was.
     """
-    temporary = run_folder / ".saving"
+    temporary, linked = run_folder / ".saving", run_folder / ".saving-best"
     step = run_folder / f"step-{state.iteration:08d}"
     try:
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(linked, ignore_errors=True)
         temporary.mkdir(parents=True)
         digests = {}
         for part in PARTS:
@@ -113,18 +114,19 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
             _write(temporary / f"{part}.safetensors", data)
         text = json.dumps({**asdict(state), "digests": digests}, indent=1)
         _write(temporary / "state.json", text.encode())
+        if best:  # first, so that no step folder ever speaks of a best one that is not there
+            shutil.copytree(temporary, linked, copy_function=_link)
+            _publish(linked, run_folder / f"best-{state.iteration:08d}")
         _publish(temporary, step)
-        if best:
-            shutil.copytree(step, temporary, copy_function=_link)
-            _publish(temporary, run_folder / f"best-{state.iteration:08d}")
     except OSError as error:
-        kept = _found(run_folder).get("step")
+        kept = last_step(run_folder)
         raise EngramError(
-            f"the checkpoint of step {state.iteration} could not be written to {run_folder} ({error.strerror or error}): "
-            + (f"{kept.name} is kept, so make room and resume" if kept else "no earlier checkpoint is there, so make room and start again")
+            f"step {state.iteration} could not be saved to {run_folder} ({error.strerror or error}): make room and "
+            + (f"resume, {kept.name} is kept" if kept else "start again, no earlier checkpoint is there")
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(linked, ignore_errors=True)
     _remove_older(run_folder, "step", step)
     if best:
         _remove_older(run_folder, "best", run_folder / f"best-{state.iteration:08d}")
@@ -144,13 +146,15 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
             raise ValueError("it has no format_version")
         if raw["format_version"] > FORMAT_VERSION:
             raise EngramError(
-                f"{where} has format version {raw['format_version']} but this Engram reads up to {FORMAT_VERSION}: update Engram"
+                f"{where} has format version {raw['format_version']} but this Engram reads up to {FORMAT_VERSION}: "
+                f"update Engram"
             )
         known = {f.name for f in fields(RunState)}
-        state = RunState(**{k: tuple(v) if k == "image_shape" else v for k, v in raw.items() if k in known})
+        raw["image_shape"] = tuple(raw["image_shape"])
+        state = RunState(**{k: v for k, v in raw.items() if k in known})
     except FileNotFoundError as error:
         raise EngramError(f"the checkpoint {folder} lacks state.json: {_way_out(folder)}") from error
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise EngramError(f"{where} is not the state of a checkpoint ({error}): {_way_out(folder)}") from error
     if method is not None and state.method != method:
         raise EngramError(f"the checkpoint {folder} is of method '{state.method}' but '{method}' was asked for")
@@ -172,8 +176,8 @@ def load_weights(method: Method, checkpoint: Checkpoint) -> None:
     for name in sorted(own.keys() | saved.keys()):
         if own.get(name) != saved.get(name):
             raise EngramError(
-                f"the weights in {checkpoint.folder} do not fit {type(method).__name__}: {name} is {_shape(saved.get(name))} "
-                f"in the file but {_shape(own.get(name))} in the model"
+                f"the weights in {checkpoint.folder} do not fit {type(method).__name__}: {name} is "
+                f"{_shape(saved.get(name))} in the file but {_shape(own.get(name))} in the model"
             )
     method.load_state_dict(weights)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from types import TracebackType
 
 from engram.errors import EngramError
 
@@ -37,7 +36,9 @@ class RunLock:
             ) from error
         except OSError as error:
             self._close()
-            raise EngramError(f"the run folder {self.folder} cannot be locked ({error.strerror}): use a local disk") from error
+            raise EngramError(
+                f"the run folder {self.folder} cannot be locked ({error.strerror}): use a local disk"
+            ) from error
         try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -45,7 +46,7 @@ class RunLock:
             pass  # the number is only for the sentence above; a full disk shows itself at the first checkpoint
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         # The file stays: removing it would let two later runs lock two different files of one name.
         self._close()
 

@@ -64,17 +64,17 @@ def clip_gradients(parameters: Iterable[Tensor], kind: str, value: float) -> Non
     if kind == "none":
         return
     clipped = [p for p in parameters if p.grad is not None]
-    if not clipped:
+    gradients = [p.grad for p in clipped if p.grad is not None]
+    if not gradients:
         return
     if kind == "global":
         torch.nn.utils.clip_grad_norm_(clipped, value)
     elif kind == "value":
         torch.nn.utils.clip_grad_value_(clipped, value)
     else:
-        gradients = [p.grad for p in clipped]
         norms = torch.stack(torch._foreach_norm(gradients))
         factors = (value / (norms + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_(gradients, list(factors.unbind()))
+        torch._foreach_mul_(gradients, factors.unbind())
 
 
 def pack_optimiser(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -96,7 +96,8 @@ def unpack_optimiser(optimiser: Optimizer, tensors: dict[str, Tensor], packed: d
         index, _, name = key.partition(".")
         like = parameters[int(index)]
         # Files hold plain layout; fused kernels need the parameter's own (channels-last on a GPU).
-        state[int(index)][name] = torch.empty_like(like).copy_(value) if name != "step" and value.shape == like.shape else value
+        is_like = name != "step" and value.shape == like.shape
+        state[int(index)][name] = torch.empty_like(like).copy_(value) if is_like else value
     groups = []
     for saved, current in zip(packed["groups"], optimiser.param_groups, strict=True):
         kept = {key: current[key] for key in ("fused", "foreach") if key in current}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 
 class StopRequest:
-    """Context manager: the first signal sets ``requested``, a second one acts as it did before (Ctrl-C leaves at once)."""
+    """Context manager: the first signal sets ``requested``; a second acts as ever: Ctrl-C again leaves at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -23,7 +23,7 @@ class StopRequest:
             self._previous = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._restore()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -26,7 +26,7 @@ class LossWindow:
     def add(self, step: int, terms: LossTerms) -> None:
         """Keep a step's values on the device."""
         values = [terms.total, *terms.terms.values()]
-        row = torch.stack([value.detach().float().reshape(()) for value in values])
+        row = torch.stack([value.detach().to(terms.total.device, torch.float32).reshape(()) for value in values])
         self._pending.append((step, ("loss", *terms.terms), row))
 
     def read(self) -> tuple[dict[str, float], int | None]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import lzma
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, Any, cast
 
 from engram.errors import EngramError
 
@@ -63,23 +67,50 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
         raise EngramError(f"{path} cannot be opened as a zip ({error}): fetch the archive again") from error
 
 
+class _WatchedStream:
+    """A stream that remembers its last read: tarfile takes a cut or garbled header for the end of the archive."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.seek, self.tell = stream.seek, stream.tell
+        self.last_read = b""
+
+    def read(self, size: int = -1) -> bytes:
+        self.last_read = self._stream.read(size)
+        return self.last_read
+
+
 def read_tar(path: Path, suffix: str) -> dict[str, bytes]:
     """All members whose names end in ``suffix``, in one pass over a tar (plain, gz, bz2 or xz)."""
     contents: dict[str, bytes] = {}
     try:
-        with tarfile.open(path, "r|*") as archive:
-            for member in archive:
-                check_member(member.name, path)
-                if not member.isfile() or not member.name.endswith(suffix):
-                    continue
-                if member.size > MAX_MEMBER_BYTES:
-                    raise EngramError(
-                        f"{path}:{member.name} announces {member.size} bytes where {MAX_MEMBER_BYTES} are admitted: "
-                        f"do not trust this file"
-                    )
-                stream = archive.extractfile(member)
-                if stream is not None:
-                    contents[member.name.removeprefix("./")] = stream.read()
+        with _open_tar_stream(path) as stream:
+            watched = _WatchedStream(stream)
+            with tarfile.open(fileobj=cast(IO[bytes], watched), mode="r:") as archive:
+                for member in archive:
+                    check_member(member.name, path)
+                    if member.isfile() and member.name.endswith(suffix):
+                        contents[member.name.removeprefix("./")] = _tar_content(archive, member, path)
+            if watched.last_read != bytes(tarfile.BLOCKSIZE):  # the empty block every tar ends with
+                raise tarfile.ReadError("it ends too early")
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         raise EngramError(f"{path} cannot be read as a tar archive ({error}): fetch it again") from error
     return contents
+
+
+def _open_tar_stream(path: Path) -> IO[bytes]:
+    openers: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
+    return cast(IO[bytes], openers.get(path.suffix, open)(path, "rb"))
+
+
+def _tar_content(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> bytes:
+    if member.size > MAX_MEMBER_BYTES:
+        raise EngramError(
+            f"{path}:{member.name} announces {member.size} bytes where {MAX_MEMBER_BYTES} are admitted: "
+            f"do not trust this file"
+        )
+    stream = archive.extractfile(member)
+    content = stream.read() if stream is not None else b""
+    if len(content) != member.size:
+        raise tarfile.ReadError("it ends too early")
+    return content

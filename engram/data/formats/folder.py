@@ -60,12 +60,12 @@ def find_folder(root: Path, options: FolderOptions = FolderOptions()) -> Form:  
     else:
         splits, lists = _divide(root, options)
         name = f"class folders with {lists[0].name}" if lists else f"class folders divided by seed {options.seed}"
-    files = (*lists, *(file for classes in splits.values() for folder in classes for file in _entries(folder)))
+    files = (*lists, *(folder for classes in splits.values() for folder in classes))
 
     def read(split: str) -> SplitReading:
         return _read_split(root, split, splits[split], shape)
 
-    return Form(name, root, files, tuple(splits), read, f"{shape} {options.seed} {options.fractions}")
+    return Form(name, root, files, tuple(splits), read, True, f"{shape} {options.seed} {options.fractions}")
 
 
 def _entries(folder: Path) -> list[Path]:

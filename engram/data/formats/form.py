@@ -30,6 +30,8 @@ class Form:
     """What the fingerprint covers by name, size and time: archives, lists, and the folders that hold the images."""
     splits: tuple[str, ...]
     read: Callable[[str], SplitReading]
+    every_file: bool = False
+    """Whether the fingerprint asks every file of the folders among `files`, not only the folders themselves."""
     options: str = ""
     """Settings that change the images or the split (image size, seed): part of the fingerprint."""
 

@@ -1,0 +1,194 @@
+"""Result tables in Markdown, rebuilt from the ledger. No number in README or docs is typed by hand."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engram.errors import EngramError, nearest
+from engram.ledger import RunRecord, read_ledger, record_path
+from engram.recipes import recipe_names
+from engram.report.console import shown_positions
+from engram.report.rows import (
+    CLASS_ORDER_MARK,
+    SYSTEM_NAMES,
+    ResultRow,
+    dataset_name,
+    describe_protocol,
+    our_figure,
+    paper_figure,
+    percent,
+    result_rows,
+    system_name,
+    training_cost,
+)
+
+RUNS = Path("results/runs")
+BEGIN = re.compile(r"^<!-- results:begin(?:[ \t]+(\S+))? -->", re.MULTILINE)
+"""at the start of a line, so that a sentence may speak of the marker"""
+END = "<!-- results:end -->"
+END_LINE = re.compile(rf"^{END}", re.MULTILINE)
+RESULT_HEADER = (
+    "System",
+    "Backbone",
+    "Data, recipe",
+    "Protocol",
+    "Paper, %",
+    "Ours, %",
+    "ECE",
+    "Minutes trained",
+    "Device",
+    "Record",
+)
+NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
+NO_RUNS = "No runs are recorded yet."
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """A GitHub table; columns in ``right`` are aligned to the right."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", " ".join(c.split())) for c in cells) + " |"
+
+    rule = ["--:" if n in right else "---" for n in range(len(header))]
+    return "\n".join([line(header), "|" + "|".join(rule) + "|", *(line(r) for r in rows)])
+
+
+def _recipe_cell(row: ResultRow) -> str:
+    seed = (row.record.recipe.get("train") or {}).get("seed", row.record.seed)
+    variant = f", seed {seed}, settings {row.record.recipe_digest[:6]}" if row.shared_name else ""
+    return f"{dataset_name(row.protocol)}, `{row.record.recipe_name}`{variant}"
+
+
+def results_table(records: Sequence[RunRecord], runs: str = "results/runs", method: str | None = None) -> str:
+    """One row for each recipe and protocol. ``runs`` is the way from the page to the records."""
+    rows = [r for r in result_rows(records) if method in (None, r.record.method)]
+    if not rows:
+        return NO_RUNS
+    table = markdown_table(RESULT_HEADER, (_result_cells(r, runs) for r in rows), right=(4, 5, 6, 7))
+    notes = [NOTE]
+    if any(r.protocol.get("slot_order") == "class-order" for r in rows):
+        notes.append(f"Rows marked \"{CLASS_ORDER_MARK}\" are not evidence that history helps.")
+    return f"{table}\n\n{' '.join(notes)}"
+
+
+def _result_cells(row: ResultRow, runs: str) -> list[str]:
+    ece = row.evaluation.metrics.get("ece") if row.evaluation else None
+    return [
+        system_name(row.record.method),
+        str(row.record.recipe.get("backbone", "")),
+        _recipe_cell(row),
+        describe_protocol(row.protocol),
+        paper_figure(row),
+        our_figure(row),
+        "" if ece is None else f"{ece:.3f}",
+        training_cost(row),
+        row.record.device,
+        f"[{row.record.run_id}]({record_path(Path(runs), row.record).as_posix()})",
+    ]
+
+
+def positions_tables(records: Sequence[RunRecord], method: str | None = None) -> str:
+    """Accuracy by position in the stream, one table for each stream length above 1."""
+    rows = [r for r in result_rows(records) if method in (None, r.record.method) and r.evaluation is not None]
+    by_length: dict[int, list[ResultRow]] = {}
+    for row in rows:
+        if (length := row.protocol.get("stream_length", 1)) > 1:
+            by_length.setdefault(length, []).append(row)
+    parts = [_positions_table(length, by_length[length]) for length in sorted(by_length)]
+    return "\n\n".join(parts) if parts else "No streams are recorded yet."
+
+
+def _positions_table(length: int, rows: Sequence[ResultRow]) -> str:
+    positions = shown_positions(length)
+    header = ["System", "Data, recipe", "Protocol", *(f"Task {p}" for p in positions)]
+    body = []
+    for row in rows:
+        assert row.evaluation is not None
+        accuracy = row.evaluation.metrics.get("accuracy_by_position") or []
+        interval = row.evaluation.metrics.get("interval_by_position") or [None] * len(accuracy)
+        cells = [percent(accuracy[p - 1], interval[p - 1], 1) if p <= len(accuracy) else "" for p in positions]
+        body.append([system_name(row.record.method), _recipe_cell(row), describe_protocol(row.protocol), *cells])
+    table = markdown_table(header, body, right=range(3, len(header)))
+    return f"Accuracy in % by position in a stream of {length} tasks:\n\n{table}"
+
+
+def comparison_table(first: str, second: str, comparison: Mapping[str, Any]) -> str:
+    """A paired comparison on equal tasks: ``difference`` and ``interval`` are fractions of 1, ``n`` is the pairs."""
+    difference, interval, n = comparison["difference"], comparison["interval"], comparison["n"]
+    if abs(difference) <= interval:
+        verdict = "no difference shown"
+    else:
+        verdict = f"{first if difference > 0 else second} is higher"
+    header = ("First", "Second", "First minus second, points", "Sequences, paired", "Reading")
+    cells = (first, second, f"{100 * difference:+.2f} ± {100 * interval:.2f}", f"{n:,}", verdict)
+    return markdown_table(header, [cells], right=(2, 3))
+
+
+def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
+    """What stands between the markers: ``all``, a method, or either with ``:positions``."""
+    stem, _, part = name.partition(":")
+    method = None if stem == "all" else stem
+    if part == "positions":
+        return positions_tables(records, method)
+    table = results_table(records, runs, method)
+    streams = [r for r in result_rows(records) if r.record.method == method and r.protocol.get("stream_length", 1) > 1]
+    return f"{table}\n\n{positions_tables(records, method)}" if streams else table
+
+
+def _check_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
+    """A misspelt section would stay empty for ever, and nobody would notice."""
+    known = {"all", *SYSTEM_NAMES, *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
+    stem, _, part = name.partition(":")
+    if stem not in known or part not in ("", "positions"):
+        raise EngramError(f"{where}: 'results:begin {name}' names no known section{nearest(stem, known)}")
+
+
+def replace_sections(text: str, where: str, records: Sequence[RunRecord], runs: str) -> tuple[str, int]:
+    """The text with each marked section rebuilt, and how many there were."""
+    parts: list[str] = []
+    place, count = 0, 0
+    while begin := BEGIN.search(text, place):
+        name, end = begin.group(1) or "", END_LINE.search(text, begin.end())
+        _check_section(name, where, records)
+        following = BEGIN.search(text, begin.end())
+        if end is None or (following and following.start() < end.start()):
+            raise EngramError(f"{where}: '{begin.group()}' has no '{END}' after it: add one where the table ends")
+        if (stray := END_LINE.search(text, place)) and stray.start() < begin.start():
+            break
+        parts += [text[place : begin.end()], "\n", section_text(name, records, runs), "\n", END]
+        place, count = end.end(), count + 1
+    if END_LINE.search(text, place):
+        raise EngramError(f"{where}: '{END}' stands without a '<!-- results:begin NAME -->' before it")
+    return "".join([*parts, text[place:]]), count
+
+
+def rebuild(root: Path, check: bool) -> list[str]:
+    """Rebuild every marked table of README.md and docs/; the files that differ, relative to ``root``.
+
+    With ``check`` nothing is written: a non-empty answer means that a committed table is out of date or hand-edited.
+    """
+    records, problems = read_ledger(root / RUNS)
+    if problems:
+        raise EngramError(f"tables are not rebuilt while records are unreadable: {'; '.join(problems)}")
+    pages = [p for p in (root / "README.md", *sorted((root / "docs").rglob("*.md"))) if p.is_file()]
+    differing, sections = [], 0
+    for page in pages:
+        name = page.relative_to(root).as_posix()
+        before = page.read_text(encoding="utf-8")
+        runs = Path(os.path.relpath(root / RUNS, page.parent)).as_posix()
+        after, count = replace_sections(before, name, records, runs)
+        sections += count
+        if after != before:
+            differing.append(name)
+            if not check:
+                page.write_text(after, encoding="utf-8")
+    if not sections:
+        raise EngramError(
+            f"no result table in README.md or docs/ of {root}: put '<!-- results:begin all -->' and '{END}' on lines "
+            "of their own where it belongs"
+        )
+    return differing

@@ -1,0 +1,212 @@
+"""The only training loop: step, look at the loss, validate, save, and know when to stop.
+
+A run that was stopped and resumed continues as if it had not been: on the CPU bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from engram.bench.evaluate import Result
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.recipes.schema import Recipe
+from engram.train.lock import RunLock
+from engram.train.progress import Display, Pace, ScalarLog
+from engram.train.signals import StopRequest
+from engram.train.trainer import Trainer
+from engram.types import Method
+
+READ_EVERY = 20
+"""steps between two looks at the loss on a GPU: each look waits for the device"""
+
+StoppedBy = Literal["iterations", "max_iterations", "max_minutes", "signal"]
+OnValidation = Callable[[int, Result], None]
+
+
+@dataclass(frozen=True)
+class TrainOutcome:
+    method: Method
+    """with the best weights on validation, in evaluation mode"""
+    status: Literal["finished", "interrupted"]
+    """interrupted: by Ctrl-C or SIGTERM; a run that used up its minutes is finished"""
+    curves: dict[str, list[float]]
+    """one entry per validation: iteration, loss, learning_rate, train_<term>, validation_accuracy and _interval"""
+    training: dict[str, Any]
+    """iterations, seconds, tasks_per_second, best_iteration, best_accuracy, parameters, stopped_by, card, ..."""
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a call ends before its recipe does."""
+
+    max_minutes: float | None = None
+    """wall time of this call, validations included"""
+    max_iterations: int | None = None
+    """counted from the start of the run, also where it is resumed"""
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_minutes", self.max_minutes), ("max_iterations", self.max_iterations)):
+            if value is not None and value <= 0:
+                raise EngramError(f"{name} = {value} but it must be above 0")
+
+    def share_spent(self, seconds: float) -> float:
+        return 0.0 if self.max_minutes is None else seconds / (60 * self.max_minutes)
+
+    def seconds_left(self, seconds: float) -> float:
+        return float("inf") if self.max_minutes is None else 60 * self.max_minutes - seconds
+
+
+def train(
+    recipe: Recipe,
+    stores: Mapping[str, Store],
+    run_folder: Path,
+    *,
+    device: torch.device,
+    resume: bool = False,
+    max_minutes: float | None = None,
+    max_iterations: int | None = None,
+    precision: str | None = None,
+    progress: bool = True,
+    tensorboard: bool = True,
+    compile_encoder: bool = False,
+    on_validation: OnValidation | None = None,
+) -> TrainOutcome:
+    """Train a recipe on ``stores["train"]``, validate on ``stores["val"]``, keep checkpoints in ``run_folder``.
+
+    A cosine schedule with ``max_minutes`` ends with the minutes where they run out before the iterations; a resumed
+    run goes by iterations alone, so that it can be repeated. Ctrl-C and SIGTERM finish the step, save without
+    validating, and give status "interrupted"; a second Ctrl-C leaves at once.
+    """
+    limits = Limits(max_minutes, max_iterations)
+    trainer = Trainer(recipe, stores, Path(run_folder), device, precision)
+    with RunLock(trainer.folder), _fast_arithmetic(device):
+        trainer.begin(resume)
+        if compile_encoder:
+            # In place: names in the state_dict stay as they are.
+            trainer.method.backbone.backbone.compile()  # type: ignore[union-attr]
+        title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"
+        with (
+            Display(title, recipe.train.iterations, progress) as display,
+            ScalarLog(trainer.folder / "tensorboard", tensorboard, trainer.iteration) as scalars,
+            StopRequest() as stop,
+        ):
+            stopped_by = _Loop(trainer, limits, display, scalars, stop, on_validation).run()
+        trainer.load_best()
+    status: Literal["finished", "interrupted"] = "interrupted" if stopped_by == "signal" else "finished"
+    return TrainOutcome(trainer.method.eval(), status, trainer.curves, _summary(trainer, stopped_by), trainer.run_id)
+
+
+@dataclass
+class _Loop:
+    trainer: Trainer
+    limits: Limits
+    display: Display
+    scalars: ScalarLog
+    stop: StopRequest
+    on_validation: OnValidation | None
+
+    def run(self) -> StoppedBy:
+        """Step until something says stop; the end is validated and saved, an interruption only saved."""
+        trainer, settings = self.trainer, self.trainer.settings
+        end = min(settings.iterations, self.limits.max_iterations or settings.iterations)
+        reason: StoppedBy = "iterations" if end == settings.iterations else "max_iterations"
+        while trainer.iteration < end and not self.stop.requested:
+            if self.limits.share_spent(trainer.elapsed) >= 1 and trainer.iteration > trainer.first_iteration:
+                reason = "max_minutes"
+                break
+            trainer.step(self._schedule_progress())
+            if trainer.device.type == "cpu" or trainer.iteration % READ_EVERY == 0:
+                self._look()
+            if trainer.iteration % settings.validate_every == 0:
+                self._validate()
+        is_validated = trainer.validated == trainer.iteration
+        if self.stop.requested and not (is_validated and trainer.iteration >= end):
+            self._save_unfinished()
+            return "signal"
+        if not is_validated:
+            self._validate()
+        return reason
+
+    def _schedule_progress(self) -> float:
+        """0..1 of the schedule: by iterations, or by minutes where a cosine has to end with them."""
+        trainer = self.trainer
+        share = trainer.iteration / trainer.settings.iterations
+        if trainer.settings.schedule == "cosine" and not trainer.resumed_from:
+            share = max(share, self.limits.share_spent(trainer.elapsed))
+        return min(1.0, share)
+
+    def _look(self) -> None:
+        means = self.trainer.read_losses()
+        if means:
+            self.display.update(self.trainer.iteration, means, self._pace())
+            if self.trainer.iteration % READ_EVERY == 0:
+                self.scalars.add(self.trainer.iteration, "train", means | {"learning_rate": self.trainer.learning_rate})
+
+    def _validate(self) -> None:
+        self._look()
+        trainer = self.trainer
+        means = trainer.window.means()
+        result = trainer.validate()
+        best = f"best {trainer.best_accuracy:.2%} at {trainer.best_iteration}"
+        self.display.validated(trainer.iteration, means, result.metrics, best, self._pace())
+        self.scalars.add(trainer.iteration, "validation", result.metrics)
+        if self.on_validation:
+            self.on_validation(trainer.iteration, result)
+
+    def _save_unfinished(self) -> None:
+        self._look()
+        if self.trainer.saved != self.trainer.iteration:
+            self.trainer.check_weights()
+            self.trainer.save()
+
+    def _pace(self) -> Pace:
+        trainer = self.trainer
+        rate = trainer.steps_per_second
+        by_steps = (trainer.settings.iterations - trainer.iteration) / rate if rate else 0.0
+        return Pace(trainer.tasks_per_second, min(by_steps, self.limits.seconds_left(trainer.elapsed)))
+
+
+def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
+    """The ``training`` entry of a run record."""
+    return {
+        "iterations": trainer.iteration,
+        "seconds": round(trainer.seconds, 3),
+        "validation_seconds": round(trainer.validation_seconds, 3),
+        "tasks_per_second": round(trainer.tasks_per_second, 2),
+        "best_iteration": trainer.best_iteration,
+        "best_accuracy": trainer.best_accuracy,
+        "parameters": sum(p.numel() for p in trainer.method.parameters() if p.requires_grad),
+        "precision": getattr(trainer.method.backbone, "precision", "fp32"),
+        "stopped_by": stopped_by,
+        "resumed_from": trainer.resumed_from,
+        "card": asdict(trainer.method.card),
+    }
+
+
+@contextmanager
+def _fast_arithmetic(device: torch.device) -> Iterator[None]:
+    """TF32 and cuDNN's search for fast kernels on a GPU, while training only."""
+    switches: tuple[tuple[Any, str], ...] = (
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cudnn, "benchmark"),
+    )
+    if device.type != "cuda":
+        yield
+        return
+    before = [getattr(module, name) for module, name in switches]
+    try:
+        for module, name in switches:
+            setattr(module, name, True)
+        yield
+    finally:
+        for (module, name), value in zip(switches, before, strict=True):
+            setattr(module, name, value)

@@ -1,0 +1,211 @@
+"""All that changes while a model is trained: one step, one validation, one save, and going on from a checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from engram.bench.evaluate import Result, evaluate
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.ledger import new_run_id
+from engram.recipes.schema import Recipe
+from engram.train import checkpoint as checkpoints
+from engram.train.batches import (
+    BatchSource,
+    place,
+    random_state,
+    restore_random_state,
+    training_protocol,
+    validation_protocol,
+)
+from engram.train.build import build_method
+from engram.train.optimise import (
+    build_optimiser,
+    clip_gradients,
+    learning_rate_factor,
+    pack_optimiser,
+    set_learning_rate,
+    unpack_optimiser,
+)
+from engram.train.window import LossWindow
+
+
+class Trainer:
+    """Built without touching the disk; `begin` then starts a run in its folder or goes on with the one there."""
+
+    def __init__(
+        self, recipe: Recipe, stores: Mapping[str, Store], folder: Path, device: torch.device, precision: str | None
+    ) -> None:
+        for split in ("train", "val"):
+            if split not in stores:
+                raise EngramError(f"training needs the splits train and val but {split} was not given")
+        self.recipe, self.settings, self.stores, self.folder, self.device = recipe, recipe.train, stores, folder, device
+        self.method = build_method(recipe, stores["train"].image_shape, device, precision)
+        if not self.method.card.trainable:
+            raise EngramError(f"method '{recipe.method}' has nothing to train: bench it directly")
+        self.optimiser = build_optimiser(self.method, self.settings, device)
+        self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.protocol = training_protocol(recipe).for_store(stores["train"])
+        self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores["val"])
+        self.window = LossWindow()
+        self.run_id, self.resumed_from = new_run_id(), ""
+        self.iteration = self.first_iteration = 0
+        self.saved = self.validated = -1
+        self.learning_rate = self.settings.learning_rate
+        self.curves: dict[str, list[float]] = {}
+        self.best_accuracy: float | None = None
+        self.best_iteration = 0
+        self.earlier_seconds = self.earlier_validation_seconds = self.validation_seconds = 0.0
+        self.started = time.monotonic()
+
+    def begin(self, resume: bool) -> None:
+        """Start in a folder without a run, or go on from the last step of the run there."""
+        last = checkpoints.last_step(self.folder)
+        if last and not resume:
+            raise EngramError(f"{self.folder} holds a run up to {last.name}: resume it, or choose another folder")
+        saved = checkpoints.load(self.folder, "last", self.recipe.method) if resume else None
+        if saved:
+            self._check_same_run(saved)
+        self.val_store = place(self.stores["val"], self.device)
+        train_store = place(self.stores["train"], self.device)
+        self.source = BatchSource(train_store, self.protocol, self.recipe.data.augmentation, self.device)
+        torch.manual_seed(self.settings.seed)  # dropout and a method's own samples
+        if saved:
+            self._restore(saved)
+        self.method.train()
+        self.started = time.monotonic()
+
+    def _check_same_run(self, saved: checkpoints.Checkpoint) -> None:
+        state = saved.state
+        for what, old, new in (
+            ("recipe", state.recipe_digest, self.recipe.digest),
+            ("training data", state.dataset_digest, self.protocol.dataset_digest),
+            ("validation data", state.validation["dataset_digest"], self.validation.dataset_digest),
+        ):
+            if old != new:
+                raise EngramError(
+                    f"{saved.folder} cannot be resumed: its {what} has the digest {old[:16]} but yours {new[:16]}; "
+                    f"use what it was started with, or start a new run in another folder"
+                )
+
+    def _restore(self, saved: checkpoints.Checkpoint) -> None:
+        state = saved.state
+        checkpoints.load_weights(self.method, saved)
+        unpack_optimiser(self.optimiser, saved.tensors("optimiser"), state.optimiser)
+        restore_random_state(self.source, saved.tensors("random"), state.numpy_generator, state.iteration)
+        self.window.restore(state.window)
+        self.curves, self.resumed_from = state.curves, state.run_id
+        self.iteration = self.first_iteration = self.saved = state.iteration
+        self.validated = int(self.curves["iteration"][-1]) if self.curves else -1
+        self.best_accuracy, self.best_iteration = state.best_accuracy, state.best_iteration
+        self.earlier_seconds = state.seconds
+        self.validation_seconds = self.earlier_validation_seconds = state.validation_seconds
+
+    def step(self, progress: float) -> None:
+        """One update. Nothing here waits for the device."""
+        settings = self.settings
+        factor = learning_rate_factor(settings, self.iteration, progress)
+        self.learning_rate = settings.learning_rate * factor
+        set_learning_rate(self.optimiser, factor)
+        terms = self.method.loss(self.source.draw(progress))
+        self.optimiser.zero_grad(set_to_none=True)
+        terms.total.backward()
+        clip_gradients(self.parameters, settings.clip, settings.clip_value)
+        self.optimiser.step()
+        self.iteration += 1
+        self.window.add(self.iteration, terms)
+
+    def read_losses(self) -> dict[str, float]:
+        """Means since the last read-out; a loss that is not finite ends the run here."""
+        means, broken = self.window.read()
+        if broken is not None:
+            raise EngramError(f"the loss is not finite at step {broken}: {self._kept()}")
+        return means
+
+    def check_weights(self) -> None:
+        """A loss may be finite and its gradient not: look at the weights themselves before they are used or saved."""
+        for name, value in self.method.state_dict().items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise EngramError(f"the weights ({name}) are not finite after step {self.iteration}: {self._kept()}")
+
+    def _kept(self) -> str:
+        last = checkpoints.last_step(self.folder)
+        kept = f"the last good checkpoint {last} is kept" if last else f"no checkpoint was written to {self.folder} yet"
+        return f"{kept}; start again in another folder with a lower learning_rate or with clip"
+
+    def validate(self) -> Result:
+        """Ask the frozen validation tasks, extend the curves and save. Training goes on as if nobody had asked."""
+        self.check_weights()
+        started = time.monotonic()
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            result = evaluate(self.method, self.val_store, self.validation, self.device)
+        self.validation_seconds += time.monotonic() - started
+        losses = self.window.means()
+        row = {"iteration": self.iteration, "loss": losses.pop("loss"), "learning_rate": self.learning_rate}
+        row |= {f"train_{name}": value for name, value in losses.items()}
+        for name in ("accuracy", "interval", "edge_accuracy"):
+            if result.metrics.get(name) is not None:
+                row[f"validation_{name}"] = result.metrics[name]
+        for name, value in row.items():
+            self.curves.setdefault(name, []).append(value)
+        self.window.reset()
+        self.validated = self.iteration
+        better = self.best_accuracy is None or result.metrics["accuracy"] > self.best_accuracy
+        if better:
+            self.best_accuracy, self.best_iteration = result.metrics["accuracy"], self.iteration
+        self.save(best=better)
+        return result
+
+    def save(self, best: bool = False) -> None:
+        optimiser_tensors, optimiser_structure = pack_optimiser(self.optimiser)
+        state = checkpoints.RunState(
+            method=self.recipe.method,
+            recipe=self.recipe.to_dict(),
+            recipe_digest=self.recipe.digest,
+            image_shape=self.stores["train"].image_shape,
+            dataset_digest=self.protocol.dataset_digest,
+            validation=self.validation.to_dict(),
+            run_id=self.run_id,
+            iteration=self.iteration,
+            numpy_generator=self.source.tasks.bit_generator.state,
+            optimiser=optimiser_structure,
+            curves=self.curves,
+            window=self.window.state(),
+            best_accuracy=self.best_accuracy,
+            best_iteration=self.best_iteration,
+            seconds=self.seconds,
+            validation_seconds=self.validation_seconds,
+        )
+        weights = self.method.state_dict()
+        tensors = {"weights": weights, "optimiser": optimiser_tensors, "random": random_state(self.source)}
+        checkpoints.save(self.folder, state, tensors, best)
+        self.saved = self.iteration
+
+    def load_best(self) -> None:
+        """Put the best weights on validation back into the method."""
+        if self.best_accuracy is not None and self.best_iteration != self.iteration:
+            checkpoints.load_weights(self.method, checkpoints.load(self.folder / f"best-{self.best_iteration:08d}"))
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of this call."""
+        return time.monotonic() - self.started
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the run, with those of the calls it was resumed from."""
+        return self.earlier_seconds + self.elapsed
+
+    @property
+    def steps_per_second(self) -> float:
+        """Of this call, without its validations."""
+        spent = self.elapsed - (self.validation_seconds - self.earlier_validation_seconds)
+        return (self.iteration - self.first_iteration) / spent if spent > 0 else 0.0
+
+    @property
+    def tasks_per_second(self) -> float:
+        return self.steps_per_second * self.settings.sequences * self.recipe.data.stream_length

@@ -1,0 +1,88 @@
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engram.data.store import SplitSource, Store, build, verify
+from engram.errors import EngramError
+
+COUNTS = (3, 5, 4)
+
+
+def source(counts: tuple[int, ...] = COUNTS, given: tuple[int, ...] = COUNTS, group_size: int = 1) -> SplitSource:
+    def read(c: int) -> Iterator[np.ndarray]:
+        for k in range(given[c]):
+            yield np.full((3, 4, 4), 10 * c + k, np.uint8)
+
+    return SplitSource(tuple("abc"), counts, read, (3, 4, 4), group_size)
+
+
+def test_build_then_open_gives_the_same_images_in_class_order(tmp_path: Path) -> None:
+    built = build(tmp_path / "s", "toy", "train", source(), "made here", quiet=True)
+    opened = Store.open(tmp_path / "s")
+    assert opened.n_classes == 3 and opened.class_sizes.tolist() == [3, 5, 4]
+    assert opened.images[:, 0, 0, 0].tolist() == [0, 1, 2, 10, 11, 12, 13, 14, 20, 21, 22, 23]
+    assert opened.digest == built.digest and verify(opened)
+
+
+def test_gather_keeps_the_index_shape(tmp_path: Path) -> None:
+    store = build(tmp_path / "s", "toy", "train", source(), "made here", quiet=True)
+    images = store.gather(torch.tensor([[0, 3], [8, 11]]))
+    assert images.shape == (2, 2, 3, 4, 4)
+    assert images[1, 1, 0, 0, 0] == 23
+
+
+def test_verify_notices_a_changed_pixel(tmp_path: Path) -> None:
+    build(tmp_path / "s", "toy", "train", source(), "made here", quiet=True)
+    images = np.load(tmp_path / "s" / "images.npy")
+    images[0, 0, 0, 0] += 1
+    np.save(tmp_path / "s" / "images.npy", images)
+    assert not verify(Store.open(tmp_path / "s"))
+
+
+def test_a_class_with_fewer_images_than_announced_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(EngramError, match="class 'b' of toy train gave 4 images where 5 were announced"):
+        build(tmp_path / "s", "toy", "train", source(given=(3, 4, 4)), "made here", quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_rebuild_keeps_the_old_store(tmp_path: Path) -> None:
+    old = build(tmp_path / "s", "toy", "train", source(), "made here", quiet=True)
+    with pytest.raises(EngramError):
+        build(tmp_path / "s", "toy", "train", source(given=(3, 4, 4)), "made here", quiet=True)
+    assert Store.open(tmp_path / "s").digest == old.digest
+
+
+@pytest.mark.parametrize("damage", ["truncate", "missing", "json"])
+def test_a_damaged_store_is_named_with_the_way_out(tmp_path: Path, damage: str) -> None:
+    build(tmp_path / "s", "toy", "train", source(), "made here", quiet=True)
+    images = tmp_path / "s" / "images.npy"
+    if damage == "truncate":
+        images.write_bytes(images.read_bytes()[:-100])
+    elif damage == "missing":
+        images.unlink()
+    else:
+        (tmp_path / "s" / "store.json").write_text("{")
+    with pytest.raises(EngramError, match="cannot be opened .* delete the folder"):
+        Store.open(tmp_path / "s")
+
+
+def test_a_store_of_a_newer_version_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    build(tmp_path / "s", "toy", "train", source(), "made here", quiet=True)
+    path = tmp_path / "s" / "store.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
+    with pytest.raises(EngramError, match="version 99 but this Engram reads up to 1"):
+        Store.open(tmp_path / "s")
+
+
+def test_counts_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(EngramError, match="add up to 4 but there are 5"):
+        Store.from_arrays(np.zeros((5, 2), np.uint8), [2, 2])
+
+
+def test_float_features_are_a_store_too() -> None:
+    store = Store.from_arrays(np.arange(12, dtype=np.float32).reshape(6, 2), [3, 3])
+    assert store.image_shape == (2,) and store.gather(torch.tensor([5])).tolist() == [[10.0, 11.0]]

@@ -1,0 +1,62 @@
+import pytest
+import torch
+from torch import nn
+
+from engram.errors import EngramError
+from engram.methods.proto_net import ProtoNet, ProtoNetConfig
+from engram.nn.heads import class_means, one_hot, squared_distances
+from engram.types import Episode
+
+
+def episode(n_way: int = 4, n_shot: int = 3, n_query: int = 6, width: int = 7) -> Episode:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(n_way).repeat(n_shot)
+    labels = torch.stack([labels[torch.randperm(len(labels), generator=generator)] for _ in range(2)])
+    features = torch.randn(2, n_way * n_shot + n_query, width, generator=generator, dtype=torch.float64)
+    return Episode(features[:, : n_way * n_shot], labels, features[:, n_way * n_shot :], n_way)
+
+
+def method(temperature: float = 1.0) -> ProtoNet:
+    return ProtoNet(nn.Identity(), ProtoNetConfig(temperature))
+
+
+def test_it_equals_the_linear_classifier_of_the_papers_equation_3() -> None:
+    """w_c = mu_c and b_c = -|mu_c|^2 / 2 give half the logits, up to a constant per query."""
+    task = episode()
+    means = class_means(task.support, task.support_labels, 4)
+    logits = 2 * (task.query @ means.transpose(1, 2) - means.square().sum(-1)[:, None] / 2)
+    assert torch.allclose(method().classify(task).log_probs, logits.log_softmax(-1), atol=1e-5)
+
+
+def test_a_common_shift_and_rotation_change_nothing() -> None:
+    task = episode()
+    rotation, _ = torch.linalg.qr(torch.randn(7, 7, dtype=torch.float64))
+    moved = Episode(task.support @ rotation + 3, task.support_labels, task.query @ rotation + 3, 4)
+    assert torch.allclose(method().classify(task).log_probs, method().classify(moved).log_probs, atol=1e-4)
+
+
+def test_copies_of_one_support_are_one_shot() -> None:
+    task = episode(n_shot=1)
+    copies = Episode(task.support.repeat(1, 3, 1), task.support_labels.repeat(1, 3), task.query, 4)
+    assert torch.allclose(method().classify(task).log_probs, method().classify(copies).log_probs, atol=1e-5)
+
+
+def test_unlabelled_supports_do_not_enter_a_mean() -> None:
+    features, labels = torch.randn(1, 4, 3), torch.tensor([[0, 1, -1, 0]])
+    means = class_means(features, labels, 2)
+    assert torch.allclose(means[0, 0], (features[0, 0] + features[0, 3]) / 2)
+    assert torch.allclose(means[0, 1], features[0, 1])
+    assert one_hot(labels, 2)[0, 2].tolist() == [0, 0]
+
+
+def test_squared_distances_agree_with_loops() -> None:
+    a, b = torch.randn(2, 3, 5), torch.randn(2, 4, 5)
+    for i in range(3):
+        for j in range(4):
+            expected = ((a[:, i] - b[:, j]) ** 2).sum(-1)
+            assert torch.allclose(squared_distances(a, b)[:, i, j], expected, atol=1e-4)
+
+
+def test_a_temperature_of_zero_is_refused() -> None:
+    with pytest.raises(EngramError, match="temperature = 0"):
+        method(0.0)

@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from engram.errors import EngramError
+from engram.nn.backbones import BACKBONES, build_backbone
+from engram.nn.encoder import Encoder
+
+COUNTS = {
+    "conv4": 1_283_200,
+    "conv64": 113_088,
+    "conv32": 28_896,
+    "resnet12": 7_996_800,
+    "resnet12_wide": 12_424_320,
+    "wrn28_10": 36_472_784,
+    "flatten": 0,
+}
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_parameter_counts_are_those_of_the_papers(name: str) -> None:
+    with torch.device("cpu"):
+        backbone = build_backbone(name, (3, 84, 84), {})
+    assert sum(p.numel() for p in backbone.parameters()) == COUNTS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "out"),
+    [
+        ("conv4", (3, 84, 84), (128,)),
+        ("conv4", (1, 28, 28), (128,)),
+        ("conv64", (3, 84, 84), (1600,)),
+        ("conv32", (3, 84, 84), (800,)),
+        ("resnet12", (3, 84, 84), (512,)),
+    ],
+)
+def test_out_shape_is_what_comes_out(name: str, shape: tuple[int, ...], out: tuple[int, ...]) -> None:
+    backbone = build_backbone(name, shape, {}).eval()
+    assert backbone.out_shape == out == tuple(backbone(torch.randn(2, *shape)).shape[1:])
+
+
+def test_conv4_can_end_in_96() -> None:
+    assert build_backbone("conv4", (3, 84, 84), {"out_features": 96}).out_shape == (96,)
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(EngramError, match="no backbone 'resnet13'; did you mean 'resnet12'"):
+        build_backbone("resnet13", (3, 84, 84), {})
+
+
+def test_an_unknown_setting_is_named() -> None:
+    with pytest.raises(EngramError, match="'conv4' does not take the settings \\['outputs'\\]"):
+        build_backbone("conv4", (3, 84, 84), {"outputs": 5})
+
+
+def test_images_too_small_are_refused() -> None:
+    with pytest.raises(EngramError, match="cannot take images of 1x10x10"):
+        build_backbone("conv4", (1, 10, 10), {})
+
+
+def test_the_encoder_normalises_bytes_and_passes_floats() -> None:
+    encoder = Encoder(build_backbone("flatten", (3, 2, 2), {}), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    images = torch.randint(0, 256, (4, 3, 2, 2), dtype=torch.uint8)
+    mean, std = torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1), torch.tensor([0.2, 0.3, 0.4]).view(3, 1, 1)
+    expected = ((images / 255 - mean) / std).flatten(1)
+    assert torch.allclose(encoder(images), expected, atol=1e-5)
+    assert torch.equal(encoder(expected.view(4, 3, 2, 2)), expected)
+
+
+def test_bf16_keeps_float32_outside() -> None:
+    encoder = Encoder(build_backbone("conv32", (1, 28, 28), {}), (0.0,), (1.0,), "bf16").eval()
+    images = torch.randint(0, 256, (4, 1, 28, 28), dtype=torch.uint8)
+    exact = Encoder(encoder.backbone, (0.0,), (1.0,)).eval()(images)
+    rounded = encoder(images)
+    assert rounded.dtype == torch.float32
+    assert 0 < (rounded - exact).norm() / exact.norm() < 2e-2

@@ -1,0 +1,235 @@
+"""Tables from made-up records: what is shown, what wins, what is marked, and that hand edits are found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engram.errors import EngramError
+from engram.ledger import Evaluation, RunRecord, write_record
+from engram.report.rows import CLASS_ORDER_MARK, result_rows
+from engram.report.tables import comparison_table, positions_tables, rebuild, results_table
+
+PAPER = {"table": "Table 1", "row": "CML-BGNN", "accuracy": 88.62, "interval": 0.43, "note": ""}
+TEST = {"n_way": 5, "n_shot": 1, "n_query": [1], "stream_length": 8, "labelled_fraction": 1.0, "slot_order": "shuffled"}
+
+DATA, TRAIN = {"dataset": "miniimagenet"}, {"seed": 111}
+RECIPE = {"backbone": "conv4", "data": DATA, "test": TEST, "train": TRAIN, "paper": PAPER}
+
+
+def make_evaluation(accuracy: float, **changes: Any) -> Evaluation:
+    protocol = {
+        "dataset": "miniimagenet",
+        "split": "test",
+        "n_way": 5,
+        "n_shot": 1,
+        "n_query": 1,
+        "query_balance": "balanced",
+        "labelled_fraction": 1.0,
+        "slot_order": "shuffled",
+        "stream_length": 8,
+        "pool_classes": 0,
+        "names": "anonymous",
+        "batch_norm": "running",
+        "seed": 0,
+        **changes,
+    }
+    length = protocol["stream_length"]
+    metrics = {
+        "accuracy": accuracy,
+        "interval": 0.0042,
+        "ece": 0.0314,
+        "accuracy_by_position": [accuracy + 0.001 * t for t in range(length)],
+        "interval_by_position": [0.011] * length,
+    }
+    return Evaluation(protocol, tasks_digest="t0", metrics=metrics)
+
+
+def make_record(number: int, *evaluations: Evaluation, **changes: Any) -> RunRecord:
+    values: dict[str, Any] = {
+        "run_id": f"20260101-0000{number:02d}-abcdef",
+        "kind": "train",
+        "status": "finished",
+        "method": "cml_bgnn",
+        "recipe_name": "cml_bgnn/mini_5w1s",
+        "recipe": RECIPE,
+        "recipe_digest": "d0d0d0d0",
+        "seed": 111,
+        "started": f"2026-01-01T00:00:{number:02d}Z",
+        "seconds": 800.0,
+        "commit": "c0ffee",
+        "device": "H200",
+        "versions": {},
+        "evaluations": list(evaluations),
+        "training": {"iterations": 70000, "seconds": 738.0},
+    }
+    return RunRecord(**{**values, **changes})
+
+
+def rows_of(table: str) -> list[list[str]]:
+    lines = [line for line in table.splitlines()[2:] if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_a_row_has_every_number_and_a_link_to_its_record() -> None:
+    (row,) = rows_of(results_table([make_record(1, make_evaluation(0.51834))]))
+    assert row == [
+        "CML-BGNN",
+        "conv4",
+        "miniImageNet, `cml_bgnn/mini_5w1s`",
+        "5-way 1-shot, 1 query per class, shuffled, T = 8",
+        "88.62 ± 0.43 (Table 1)",
+        "51.83 ± 0.42",
+        "0.031",
+        "12.3 (70,000 steps)",
+        "H200",
+        "[20260101-000001-abcdef](results/runs/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json)",
+    ]
+
+
+def test_the_latest_of_equal_records_wins_whatever_their_order() -> None:
+    old, new = make_record(1, make_evaluation(0.41)), make_record(2, make_evaluation(0.52))
+    for records in ([old, new], [new, old]):
+        (row,) = rows_of(results_table(records))
+        assert row[5] == "52.00 ± 0.42"
+
+
+def test_another_protocol_or_another_seed_is_another_row() -> None:
+    other_seed = make_record(2, make_evaluation(0.43), recipe_digest="e1e1e1e1")
+    table = results_table([make_record(1, make_evaluation(0.41), make_evaluation(0.45, n_query=15)), other_seed])
+    rows = rows_of(table)
+    assert len(rows) == 3
+    assert sum("settings d0d0d0" in r[2] for r in rows) == 1  # the two rows of one name are told apart
+    assert sum("settings e1e1e1" in r[2] for r in rows) == 1
+
+
+def test_failed_runs_are_rows_and_replace_nothing() -> None:
+    error = "loss became\nNaN | at step 12"
+    failed = make_record(2, status="failed", error=error, training={})
+    rows = rows_of(results_table([make_record(1, make_evaluation(0.41)), failed]))
+    assert [r[5] for r in rows] == ["41.00 ± 0.42", r"**failed**: loss became NaN \| at step 12"]
+    assert rows[1][3] == "5-way 1-shot, 1 query per class, shuffled, T = 8"
+
+
+def test_an_interrupted_run_stands_until_a_later_one_finishes() -> None:
+    interrupted = make_record(1, status="interrupted")
+    assert rows_of(results_table([interrupted]))[0][5] == "**interrupted**"
+    rows = rows_of(results_table([interrupted, make_record(2, make_evaluation(0.41))]))
+    assert [r[5] for r in rows] == ["41.00 ± 0.42"]
+
+
+def test_class_order_rows_are_marked_and_no_other() -> None:
+    table = results_table([make_record(1, make_evaluation(0.88, slot_order="class-order"), make_evaluation(0.5))])
+    shuffled, ordered = rows_of(table)
+    assert CLASS_ORDER_MARK in ordered[3] and CLASS_ORDER_MARK not in shuffled[3]
+    assert "not evidence that history helps" in table
+    assert "not evidence" not in results_table([make_record(1, make_evaluation(0.5))])
+
+
+def test_the_papers_figure_stands_only_beside_its_own_setting() -> None:
+    table = results_table([make_record(1, make_evaluation(0.3, n_way=20), make_evaluation(0.5))])
+    assert {r[3].split(",")[0]: r[4] for r in rows_of(table)} == {
+        "5-way 1-shot": "88.62 ± 0.43 (Table 1)",
+        "20-way 1-shot": "",
+    }
+
+
+def test_a_bench_run_shows_what_its_training_cost_and_imports_are_no_rows() -> None:
+    trained = make_record(1, make_evaluation(0.4))
+    bench = make_record(2, make_evaluation(0.4, n_query=15), kind="bench", training={}, trained_by=trained.run_id)
+    imported = make_record(3, make_evaluation(0.9, n_query=3), kind="import")
+    rows = result_rows([trained, bench, imported])
+    assert [r.record.run_id for r in rows] == [trained.run_id, bench.run_id]
+    assert rows[1].trained["seconds"] == 738.0
+
+
+def test_positions_of_short_and_long_streams() -> None:
+    text = positions_tables([make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))])
+    short, long = text.split("\n\nAccuracy")
+    assert "Task 8 |" in short and "| 50.7 ± 1.1 |" in short
+    assert "Task 64 | Task 100 |" in long and "Task 3 |" not in long and "69.9 ± 1.1" in long
+    assert positions_tables([make_record(1, make_evaluation(0.5, stream_length=1))]) == "No streams are recorded yet."
+
+
+def test_a_comparison_names_a_winner_only_outside_the_interval() -> None:
+    higher = comparison_table("A", "B", {"difference": 0.02, "interval": 0.005, "n": 1000})
+    assert "+2.00 ± 0.50 | 1,000 | A is higher" in higher
+    assert "B is higher" in comparison_table("A", "B", {"difference": -0.02, "interval": 0.005, "n": 10})
+    assert "no difference shown" in comparison_table("A", "B", {"difference": 0.004, "interval": 0.005, "n": 10})
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "docs/methods").mkdir(parents=True)
+    (tmp_path / "README.md").write_text("# T\n\n<!-- results:begin all -->\n<!-- results:end -->\n\nafter\n")
+    (tmp_path / "docs/methods/cml_bgnn.md").write_text("<!-- results:begin cml_bgnn -->\nold\n<!-- results:end -->\n")
+    (tmp_path / "docs/methods/maml.md").write_text("<!-- results:begin maml -->\nold\n<!-- results:end -->\n")
+    (tmp_path / "docs/plain.md").write_text("The marker `<!-- results:begin NAME -->` in a sentence is no marker.\n")
+    write_record(tmp_path / "results/runs", make_record(1, make_evaluation(0.51834)))
+    return tmp_path
+
+
+def test_rebuild_fills_the_marked_places_and_is_idempotent(project: Path) -> None:
+    assert rebuild(project, check=False) == ["README.md", "docs/methods/cml_bgnn.md", "docs/methods/maml.md"]
+    assert rebuild(project, check=False) == []
+    readme, page = (project / "README.md").read_text(), (project / "docs/methods/cml_bgnn.md").read_text()
+    assert readme.startswith("# T\n") and readme.endswith("<!-- results:end -->\n\nafter\n")
+    assert "51.83 ± 0.42" in readme
+    link = page.split("](")[1].split(")")[0]
+    assert (project / "docs/methods" / link).is_file()  # links hold from where the page is
+    assert "Task 8" in page and "old" not in page
+    assert "No runs are recorded yet." in (project / "docs/methods/maml.md").read_text()
+
+
+def test_check_finds_a_hand_edit_and_writes_nothing(project: Path) -> None:
+    rebuild(project, check=False)
+    readme = project / "README.md"
+    edited = readme.read_text().replace("51.83", "91.83")
+    readme.write_text(edited)
+    assert rebuild(project, check=True) == ["README.md"]
+    assert readme.read_text() == edited
+
+
+def test_no_records_is_said_in_the_table(project: Path) -> None:
+    for path in (project / "results/runs").iterdir():
+        path.unlink()
+    rebuild(project, check=False)
+    assert "No runs are recorded yet." in (project / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no marker\n", "no result table"),
+        ("<!-- results:begin all -->\n", "has no '<!-- results:end -->'"),
+        ("<!-- results:begin all -->\n<!-- results:begin all -->\n<!-- results:end -->\n", "has no"),
+        ("<!-- results:end -->\n<!-- results:begin all -->\n<!-- results:end -->\n", "stands without"),
+        ("<!-- results:begin all -->\n<!-- results:end -->\n<!-- results:end -->\n", "stands without"),
+        ("<!-- results:begin cml_bgn -->\n<!-- results:end -->\n", "did you mean 'cml_bgnn'"),
+    ],
+)
+def test_broken_markers_are_told_in_a_sentence(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "README.md").write_text(text)
+    with pytest.raises(EngramError, match=message):
+        rebuild(tmp_path, check=False)
+    assert (tmp_path / "README.md").read_text() == text
+
+
+def test_an_unreadable_record_stops_the_rebuild(project: Path) -> None:
+    (project / "results/runs/broken.json").write_text("{")
+    with pytest.raises(EngramError, match=r"broken\.json"):
+        rebuild(project, check=True)
+
+
+def test_reports_do_not_import_torch(project: Path) -> None:
+    script = (
+        "import sys, pathlib; from engram.report import console, figures, page, tables; "
+        "tables.rebuild(pathlib.Path(sys.argv[1]), check=False); "
+        "assert 'matplotlib' in sys.modules and 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(project)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,225 @@
+"""All methods under one roof: each is held to the claims of its card, on the same tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_store
+
+from engram.data.episodes import episodes_at, frozen_tasks
+from engram.data.protocol import Protocol
+from engram.methods import METHODS
+from engram.recipes.schema import DataSettings, Recipe, TrainSettings
+from engram.train.build import build_method
+from engram.types import Answers, Episode, LossTerms, Method, MethodCard, Prediction, TrainBatch
+
+STORE = make_store(n_classes=10, per_class=12)
+N_WAY, N_SHOT, N_QUERY, STEPS, SEQUENCES = 4, 2, 2, 3, 2
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method under one configuration; the card of the instance is what counts."""
+
+    stem: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return "-".join([self.stem, *(str(v) for _, v in self.settings)])
+
+
+VARIANTS = [
+    *(Variant(stem) for stem in METHODS),
+    Variant("egnn", (("transductive", False),)),
+    Variant("cml_bgnn", (("history", "none"),)),
+    Variant("cml_bgnn", (("history", "none"), ("transductive", False))),
+    Variant("cml_bgnn", (("transductive", False),)),
+    Variant("cml_bgnn", (("bayes", "none"), ("gamma", 0.0))),
+    Variant("cml_bgnn", (("edges", "egnn"), ("bayes", "edge"), ("gate", "library"))),
+]
+
+
+@cache
+def trained(variant: Variant) -> tuple[Method, list[float]]:
+    """In evaluation mode after a few steps of training: an untrained graph hardly moves its answers at all."""
+    recipe = Recipe(
+        name="contract",
+        method=variant.stem,
+        backbone="conv32",
+        method_settings=dict(variant.settings),
+        data=DataSettings("toy"),
+        train=TrainSettings(1, 1, seed=3),
+    )
+    method = build_method(recipe, STORE.image_shape, torch.device("cpu"))
+    losses = steps(method, 12) if method.card.trainable else []
+    return method.eval(), losses
+
+
+def steps(method: Method, count: int) -> list[float]:
+    """Adam on one batch; the losses come back."""
+    method.train()
+    torch.manual_seed(0)
+    optimiser = torch.optim.Adam(method.parameters(), 5e-3)
+    losses = []
+    for _ in range(count):
+        total = method.loss(TrainBatch(*sequence(slot_order="class-order"))).total
+        optimiser.zero_grad()
+        total.backward()
+        optimiser.step()
+        losses.append(total.item())
+    return losses
+
+
+def sequence(**changes: Any) -> tuple[tuple[Episode, ...], tuple[Answers, ...]]:
+    protocol = Protocol(
+        "toy", n_way=N_WAY, n_shot=N_SHOT, n_query=N_QUERY, stream_length=STEPS, n_sequences=SEQUENCES
+    )
+    return episodes_at(STORE, frozen_tasks(STORE, replace(protocol, **changes)), N_WAY)
+
+
+@torch.no_grad()
+def answers_of(method: Method, episodes: Sequence[Episode]) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [p.log_probs for p in method.predict_sequence(episodes)]
+
+
+def permute(episode: Episode, support: torch.Tensor | None = None, query: torch.Tensor | None = None) -> Episode:
+    if support is not None:
+        episode = replace(
+            episode, support=episode.support[:, support], support_labels=episode.support_labels[:, support]
+        )
+    return episode if query is None else replace(episode, query=episode.query[:, query])
+
+
+def close(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return torch.allclose(first.exp(), second.exp(), atol=1e-5)
+
+
+@pytest.fixture(params=VARIANTS, ids=str)
+def method(request: pytest.FixtureRequest) -> Method:
+    return deepcopy(trained(request.param)[0])
+
+
+def test_the_card_and_config_are_declared(method: Method) -> None:
+    assert isinstance(method.card, MethodCard) and method.card.title and method.card.paper
+    assert is_dataclass(type(method).Config)
+    assert all(f.default is not f.default_factory for f in fields(type(method).Config))  # every keyword has a default
+
+
+def test_predictions_are_normalised_log_probabilities(method: Method) -> None:
+    for log_probs in answers_of(method, sequence()[0]):
+        assert log_probs.shape == (SEQUENCES, N_WAY * N_QUERY, N_WAY)
+        assert torch.allclose(log_probs.exp().sum(-1), torch.ones(()), atol=1e-5)
+
+
+@torch.no_grad()
+def test_stepwise_equals_the_whole_sequence(method: Method) -> None:
+    episodes, _ = sequence()
+    history: tuple[torch.Tensor, ...] = ()
+    for episode, expected in zip(episodes, answers_of(method, episodes), strict=True):
+        prediction: Prediction = method.predict(episode, history)
+        history = prediction.history
+        assert close(prediction.log_probs, expected)
+    assert bool(history) == method.card.continual
+
+
+def test_later_tasks_change_nothing_at_all(method: Method) -> None:
+    episodes, _ = sequence()
+    other, _ = sequence(seed=9)
+    changed = (*episodes[:2], other[2])
+    for first, second in zip(answers_of(method, episodes)[:2], answers_of(method, changed)[:2], strict=True):
+        assert torch.equal(first, second)
+
+
+def test_other_tasks_of_the_batch_change_nothing(method: Method) -> None:
+    if method.card.batch_norm == "task":
+        pytest.skip("declared: normalises with the statistics of the images at hand")
+    episodes, _ = sequence()
+    alone = [replace(e, support=e.support[:1], support_labels=e.support_labels[:1], query=e.query[:1]) for e in episodes]
+    for whole, single in zip(answers_of(method, episodes), answers_of(method, alone), strict=True):
+        assert close(whole[:1], single)
+
+
+def test_support_order(method: Method) -> None:
+    episode = sequence()[0][0]
+    order = torch.randperm(N_WAY * N_SHOT, generator=torch.Generator().manual_seed(1))
+    same = close(answers_of(method, [episode])[0], answers_of(method, [permute(episode, support=order)])[0])
+    assert same == method.card.support_order_invariant
+
+
+def test_query_order_of_one_task(method: Method) -> None:
+    """Within a task every method must answer each query the same wherever it stands."""
+    episode = sequence()[0][0]
+    order = torch.randperm(N_WAY * N_QUERY, generator=torch.Generator().manual_seed(1))
+    assert close(answers_of(method, [episode])[0][:, order], answers_of(method, [permute(episode, query=order)])[0])
+
+
+def test_query_order_of_an_earlier_task_matters_only_to_slot_memory(method: Method) -> None:
+    episodes, _ = sequence()
+    order = torch.roll(torch.arange(N_WAY * N_QUERY), 1)
+    permuted = [permute(episodes[0], query=order), *episodes[1:]]
+    same = close(answers_of(method, episodes)[-1], answers_of(method, permuted)[-1])
+    assert same == (not method.card.slot_memory)
+
+
+def test_class_relabelling(method: Method) -> None:
+    episode = sequence()[0][0]
+    new = torch.tensor([2, 0, 3, 1])
+    renamed = replace(episode, support_labels=new[episode.support_labels])
+    same = close(answers_of(method, [episode])[0], answers_of(method, [renamed])[0][..., new])
+    assert same == method.card.class_equivariant
+
+
+def test_a_query_alone_against_in_company(method: Method) -> None:
+    episode = sequence()[0][0]
+    alone = replace(episode, query=episode.query[:, :1])
+    same = close(answers_of(method, [episode])[0][:, :1], answers_of(method, [alone])[0])
+    assert same == (not method.card.transductive)
+
+
+def test_two_evaluations_agree_unless_declared_stochastic(method: Method) -> None:
+    episodes, _ = sequence()
+    with torch.no_grad():
+        first, second = (method.predict_sequence(episodes)[-1].log_probs for _ in range(2))
+    assert torch.equal(first, second) or method.card.stochastic
+
+
+def test_unlabelled_supports(method: Method) -> None:
+    """Methods that use them must answer; their hidden labels are not even in the episode."""
+    if not method.card.semi_supervised:
+        pytest.skip("does not declare semi-supervised")
+    episodes, _ = sequence(labelled_fraction=0.5)
+    for log_probs in answers_of(method, episodes):
+        assert torch.isfinite(log_probs).all()
+
+
+def test_history_is_tensors_with_the_tasks_first(method: Method) -> None:
+    with torch.no_grad():
+        history = method.predict(sequence()[0][0]).history
+    assert isinstance(history, tuple) and all(isinstance(h, torch.Tensor) for h in history)
+    assert all(len(h) in (SEQUENCES, SEQUENCES * N_WAY * N_QUERY) for h in history)
+
+
+def test_the_loss_reaches_every_parameter(method: Method) -> None:
+    if not method.card.trainable:
+        pytest.skip("nothing to train")
+    method.train()
+    terms = method.loss(TrainBatch(*sequence()))
+    assert isinstance(terms, LossTerms) and terms.total.ndim == 0
+    terms.total.backward()
+    groups = {id(p) for group in method.parameter_groups() for p in group["params"]}
+    for name, parameter in method.named_parameters():
+        assert id(parameter) in groups, name
+        assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if METHODS[v.stem].card.trainable], ids=str)
+def test_a_few_steps_lower_the_loss(variant: Variant) -> None:
+    losses = trained(variant)[1]
+    assert min(losses[-3:]) < 0.8 * losses[0]

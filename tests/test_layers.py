@@ -1,0 +1,69 @@
+"""Who may import whom: the table of docs/decisions/0001-layers.md, read off the source."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "engram"
+CORE = {"errors", "callable_package"}
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "callable_package": set(),
+    "types": set(),
+    "ledger": set(),
+    "recipes": {"recipes"},
+    "nn": {"nn"},
+    "data": {"types", "data"},
+    "methods": {"types", "nn", "methods"},
+    "bench": {"types", "data", "nn", "methods", "recipes", "ledger", "train", "bench"},
+    "train": {"types", "data", "nn", "methods", "recipes", "ledger", "train", "bench"},
+    "report": {"ledger", "recipes", "report"},
+    "import_public": {"types", "data", "nn", "methods", "recipes", "ledger", "train", "bench"},
+}
+NO_TORCH = ("errors", "ledger", "recipes", "report", "callable_package")
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of every import of a file, those inside functions too."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def layer(dotted: str) -> str:
+    return dotted.split(".")[1] if dotted.startswith("engram.") else ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_file_imports_only_what_its_layer_may(path: Path) -> None:
+    own = path.relative_to(PACKAGE).with_suffix("").parts[0]
+    ours = {layer(name) for name in imports(path)} - {""}
+    assert "cli" not in ours, "nothing imports the command line"
+    if own in ALLOWED:
+        assert ours - CORE <= ALLOWED[own], f"{own} may not import {sorted(ours - CORE - ALLOWED[own])}"
+    if own in NO_TORCH:
+        assert not any(name.split(".")[0] == "torch" for name in imports(path)), f"{own} must not need torch"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "methods").glob("[!_]*.py")), ids=lambda p: p.stem)
+def test_no_method_imports_a_method(path: Path) -> None:
+    assert "methods" not in {layer(name) for name in imports(path)}
+
+
+@pytest.mark.parametrize("folder", ["train", "bench"])
+def test_train_and_bench_know_methods_only_through_the_table(folder: str) -> None:
+    for path in (PACKAGE / folder).glob("*.py"):
+        named = [n for n in imports(path) if n.startswith("engram.methods.") and n != "engram.methods.METHODS"]
+        assert not named, f"{path.name} names {named}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_names_say_what_a_file_holds(path: Path) -> None:
+    assert path.stem not in {"utils", "misc", "helpers", "common", "base"}
+    assert path.read_text().count("\n") <= 250, "a file under 250 lines"

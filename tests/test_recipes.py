@@ -1,0 +1,91 @@
+"""Every recipe in the box is whole, fits its method, and its numbers are those of the paper's tables."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engram.data.protocol import Protocol
+from engram.errors import EngramError
+from engram.methods import METHODS
+from engram.recipes import Recipe, load_recipe, recipe_names
+from engram.recipes.schema import recipe_from_dict, structure
+from engram.train.build import build_method
+from engram.train.run import protocols_of
+
+WHOLE = {
+    "method": {"name": "proto_net"},
+    "data": {"dataset": "glyphs"},
+    "train": {"iterations": 10, "sequences": 2},
+}
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_loads_and_its_method_settings_fit(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name and recipe.name.split("/")[0] == recipe.method and recipe.description
+    structure(recipe.method_settings, METHODS[recipe.method].Config, name)
+    assert all(isinstance(p, Protocol) for p in protocols_of(recipe))
+    if "class_order" in name:
+        assert recipe.data.slot_order == recipe.test.slot_order == "class-order"
+    else:
+        assert recipe.data.slot_order == recipe.test.slot_order == "shuffled"
+
+
+@pytest.mark.parametrize("name", [n for n in recipe_names() if "glyphs" in n])
+def test_a_glyph_recipe_builds(name: str) -> None:
+    method = build_method(load_recipe(name), (1, 28, 28), torch.device("cpu"))
+    assert sum(p.numel() for p in method.parameters()) > 10_000
+
+
+def test_the_papers_batches_are_80_and_64_tasks() -> None:
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        if recipe.method == "cml_bgnn" and recipe.paper:
+            tasks = recipe.train.sequences * recipe.data.stream_length
+            assert tasks == {1: 80, 5: 64}[recipe.data.n_shot], name
+
+
+def test_equal_settings_have_equal_digests_whatever_their_name() -> None:
+    first = recipe_from_dict(WHOLE, "a", "a.toml")
+    assert first.digest == recipe_from_dict({**WHOLE, "description": "other"}, "b", "b.toml").digest
+    changed = {**WHOLE, "train": {"iterations": 11, "sequences": 2}}
+    assert first.digest != recipe_from_dict(changed, "a", "a.toml").digest
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"data": {"dataset": "glyphs", "n_wai": 3}}, r"x.toml \[data\]: unknown key 'n_wai'; did you mean 'n_way'"),
+        ({"data": {"dataset": "glyphs", "n_way": "5"}}, r"n_way = '5' does not fit; it takes a whole number"),
+        ({"data": {"dataset": "glyphs", "n_way": 5.5}}, r"n_way = 5.5 does not fit; it takes a whole number"),
+        ({"data": {"dataset": "glyphs", "n_way": True}}, r"n_way = True does not fit"),
+        ({"data": {"dataset": "glyphs", "slot_order": "any"}}, "it takes 'shuffled' or 'class-order'"),
+        ({"data": {"dataset": "glyphs", "n_way": 0}}, r"n_way = 0 but at least 1 is needed"),
+        ({"data": {"dataset": "glyphs", "labelled_fraction": 0.0}}, "labelled_fraction = 0.0"),
+        ({"train": {"iterations": 10}}, r"\[train\]: missing .* 'sequences'"),
+        ({"train": {"iterations": 10, "sequences": 1, "schedule": "step"}}, "needs schedule_step of at least 1, not 0"),
+        ({"method": "proto_net"}, r"a \[method\] table with a name is needed"),
+        ({"trian": {}}, "unknown key 'trian'; did you mean 'train'"),
+    ],
+)
+def test_bad_recipes_get_one_sentence(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(EngramError, match=sentence):
+        recipe_from_dict({**WHOLE, **change}, "x", "x.toml")
+
+
+def test_missing_and_malformed_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(EngramError, match="no recipe 'proto_net/glyphs_5w1'; did you mean 'proto_net/glyphs_5w1s'"):
+        load_recipe("proto_net/glyphs_5w1")
+    with pytest.raises(EngramError, match=r"absent.toml cannot be read"):
+        load_recipe(str(tmp_path / "absent.toml"))
+    (tmp_path / "bad.toml").write_text("a = = 1")
+    with pytest.raises(EngramError, match=r"bad.toml is not valid TOML"):
+        load_recipe(str(tmp_path / "bad.toml"))
+
+
+def test_a_recipe_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
+    text = '[method]\nname = "proto_net"\n[data]\ndataset = "glyphs"\n[train]\niterations = 5\nsequences = 1\n'
+    (tmp_path / "mine.toml").write_text(text)
+    recipe = load_recipe(str(tmp_path / "mine.toml"))
+    assert isinstance(recipe, Recipe) and recipe.name == "mine" and recipe.backbone == "conv4"

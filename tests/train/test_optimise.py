@@ -1,0 +1,113 @@
+"""Schedules, clipping and optimiser state as plain tensors."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from engram.errors import EngramError
+from engram.recipes.schema import TrainSettings
+from engram.train.optimise import (
+    build_optimiser,
+    clip_gradients,
+    learning_rate_factor,
+    pack_optimiser,
+    set_learning_rate,
+    unpack_optimiser,
+)
+from engram.types import Method
+
+CPU = torch.device("cpu")
+SETTINGS = TrainSettings(iterations=100, sequences=1, learning_rate=0.1)
+
+
+class TwoGroups(Method):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(3, 3), None)
+        self.head = nn.Linear(3, 2)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": list(self.backbone.parameters())}, {"params": list(self.head.parameters()), "lr": 0.01}]
+
+
+def test_schedules_are_pure_functions_of_the_iteration() -> None:
+    assert learning_rate_factor(SETTINGS, 99) == 1.0
+    step = replace(SETTINGS, schedule="step", schedule_step=30, schedule_factor=0.5)
+    assert [learning_rate_factor(step, i) for i in (0, 29, 30, 59, 60, 99)] == [1, 1, 0.5, 0.5, 0.25, 0.125]
+    cosine = replace(SETTINGS, schedule="cosine")
+    assert [learning_rate_factor(cosine, i) for i in (0, 50, 100)] == pytest.approx([1, 0.5, 0])
+    assert learning_rate_factor(cosine, 25) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
+    assert learning_rate_factor(cosine, 25, progress=0.5) == pytest.approx(0.5)
+    assert learning_rate_factor(cosine, 25, progress=1.7) == pytest.approx(0)
+
+
+def test_groups_keep_their_own_rate_under_a_schedule() -> None:
+    optimiser = build_optimiser(TwoGroups(), SETTINGS, CPU)
+    set_learning_rate(optimiser, 0.5)
+    set_learning_rate(optimiser, 0.25)
+    assert [group["lr"] for group in optimiser.param_groups] == [0.025, 0.0025]
+
+
+def _gradients() -> list[nn.Parameter]:
+    parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(3))]
+    parameters[0].grad, parameters[1].grad = torch.tensor([3.0, 4.0]), torch.tensor([0.5])
+    return parameters  # the third has none: frozen or unused
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("none", 1.0, [[3.0, 4.0], [0.5]]),
+        ("global", math.sqrt(25.25) / 2, [[1.5, 2.0], [0.25]]),
+        ("global", 100.0, [[3.0, 4.0], [0.5]]),
+        ("per-tensor", 1.0, [[0.6, 0.8], [0.5]]),
+        ("value", 1.0, [[1.0, 1.0], [0.5]]),
+    ],
+)
+def test_clipping_kinds(kind: str, value: float, expected: list[list[float]]) -> None:
+    parameters = _gradients()
+    clip_gradients(parameters, kind, value)
+    for parameter, gradient in zip(parameters, expected, strict=False):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, torch.tensor(gradient), rtol=1e-5, atol=1e-5)
+    assert parameters[2].grad is None
+    clip_gradients([parameters[2]], kind, value)
+
+
+def test_what_cannot_be_optimised_is_refused() -> None:
+    with pytest.raises(EngramError, match="clip = 'global' needs clip_value above 0, not 0"):
+        build_optimiser(TwoGroups(), replace(SETTINGS, clip="global"), CPU)
+    frozen = TwoGroups()
+    frozen.parameter_groups = lambda: [{"params": []}]  # type: ignore[method-assign]
+    with pytest.raises(EngramError, match="TwoGroups has no parameters to train"):
+        build_optimiser(frozen, SETTINGS, CPU)
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_packed_state_continues_exactly(kind: Any, steps: int) -> None:
+    def steps_of(method: TwoGroups, optimiser: torch.optim.Optimizer, count: int) -> None:
+        for _ in range(count):
+            optimiser.zero_grad()
+            method.head(method.backbone(torch.ones(1, 3))).square().sum().backward()
+            optimiser.step()
+
+    settings = replace(SETTINGS, optimiser=kind, weight_decay=0.01)
+    straight = TwoGroups()
+    first = build_optimiser(straight, settings, CPU)
+    steps_of(straight, first, steps)
+    tensors, structure = pack_optimiser(first)
+    resumed = TwoGroups()
+    resumed.load_state_dict(straight.state_dict())
+    second = build_optimiser(resumed, settings, CPU)
+    unpack_optimiser(second, {k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(structure)))
+    steps_of(straight, first, 2)
+    steps_of(resumed, second, 2)
+    for a, b in zip(straight.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
