@@ -19,9 +19,7 @@ Order = Literal["shuffled", "class-order"]
 
 
 @app.command
-def quickstart(
-    out: Path = Path("quickstart"), seconds: float = 50.0, device: Device = "cpu", seed: int = 111
-) -> None:
+def quickstart(out: Path = Path("quickstart"), seconds: float = 50.0, device: Device = "cpu", seed: int = 111) -> None:
     """Train ProtoNet and CML-BGNN on embedded letters, test on unseen alphabets, write report.html.
 
     Args:
@@ -134,9 +132,9 @@ def bench(
     from engram.report.console import record_table
 
     record, _ = call(
-        model, recipe=recipe, data=data, results=results, device=device, split=split, predictions=predictions, note=note,
+        model, recipe=recipe, data=data, results=results, device=device, split=split, predictions=predictions,
         n_way=n_way, n_shot=n_shot, n_query=n_query, n_sequences=n_sequences, stream_length=stream_length,
-        slot_order=slot_order, query_balance=query_balance,
+        slot_order=slot_order, query_balance=query_balance, note=note,
     )  # fmt: skip
     Console().print(record_table(record))
 
@@ -169,7 +167,9 @@ def import_public(file: tyro.conf.Positional[Path], out: tyro.conf.Positional[Pa
 
 
 @app.command(name="list")
-def list_(what: tyro.conf.Positional[Literal["all", "methods", "recipes"]] = "all", results: Results = Path("results/runs")) -> None:
+def list_(
+    what: tyro.conf.Positional[Literal["all", "methods", "recipes"]] = "all", results: Results = Path("results/runs")
+) -> None:
     """Show methods with what they declare, recipes, and what each has scored.
 
     Args:
@@ -203,7 +203,9 @@ def report(root: Path = Path("."), check: bool = False) -> None:
 def main() -> None:
     """Entry point: bad input is one sentence on stderr and status 2, never a traceback."""
     try:
-        app.cli(prog="engram", description="Few-shot learning that remembers.", config=(tyro.conf.CascadeSubcommandArgs,))
+        app.cli(
+            prog="engram", description="Few-shot learning that remembers.", config=(tyro.conf.CascadeSubcommandArgs,)
+        )
     except EngramError as error:
         print(f"engram: {error}", file=sys.stderr)
         sys.exit(2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
+from engram.ledger import new_run_id
+from engram.recipes import load_recipe
+from engram.train.checkpoint import RunState, load, load_method, save
+from engram.train.lock import RunLock
 
 ENCODER, GRAPH = "enc_module_state_dict", "gnn_module_state_dict"
 _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
@@ -118,3 +123,39 @@ def _check_names(found: set[str], wanted: set[str], file: Path) -> None:
 def _as_linear(name: str, value: Tensor) -> Tensor:
     """A 1x1 convolution is a linear map on the last dimension; the encoder's 3x3 kernels stay as they are."""
     return value[:, :, 0, 0] if value.ndim == 4 and value.shape[2:] == (1, 1) else value
+
+
+def convert(file: Path, out: Path) -> Path:
+    """Write the checkpoint as a run folder of ours; the recipe is ``cml_bgnn/mini_5w1s_public`` with its sizes."""
+    tensors, about = import_public(file)
+    recipe = load_recipe("cml_bgnn/mini_5w1s_public")
+    recipe = replace(
+        recipe,
+        name="imported",
+        description=f"imported from {file.name}",
+        method_settings={**recipe.method_settings, **about["config"]},
+        backbone_settings={"out_features": about["out_features"]},
+        paper=None,
+    )
+    state = RunState(
+        method=recipe.method,
+        recipe=recipe.to_dict(),
+        recipe_digest=recipe.digest,
+        image_shape=(3, 84, 84),
+        dataset_digest="",
+        validation={},
+        run_id=new_run_id(),
+        iteration=int(about.get("iteration", 0)),
+        numpy_generator={},
+        optimiser={},
+        curves={},
+        window={},
+        best_accuracy=None,
+        best_iteration=0,
+        seconds=0.0,
+        validation_seconds=0.0,
+    )
+    with RunLock(out):
+        folder = save(out, state, {"weights": tensors, "optimiser": {}, "random": {}})
+    load_method(load(folder), torch.device("cpu"))  # names and shapes fit, or the way out is told now
+    return folder

@@ -86,8 +86,12 @@ def current_commit() -> str:
         return given
     here = Path(__file__).parent
     try:
-        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        changed = subprocess.run(["git", "status", "--porcelain", "--", "."], cwd=here, capture_output=True, text=True, check=True)
+        head = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+        )
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--", "."], cwd=here, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head.stdout.strip() + ("+changes" if changed.stdout.strip() else "")
@@ -106,7 +110,9 @@ def _finite(value: Any) -> Any:
 
 def record_path(folder: Path, record: RunRecord) -> Path:
     """``cml_bgnn.mini_5w1s.20260101-120000-ab12cd.json``"""
-    stem = record.recipe_name.replace("/", ".") if "/" in record.recipe_name else f"{record.method}.{record.recipe_name}"
+    stem = (
+        record.recipe_name.replace("/", ".") if "/" in record.recipe_name else f"{record.method}.{record.recipe_name}"
+    )
     return folder / f"{stem}.{record.run_id}.json"
 
 
@@ -131,12 +137,14 @@ def read_record(path: Path) -> RunRecord:
         raw = json.loads(path.read_text())
         if raw["version"] > LEDGER_VERSION:
             raise EngramError(
-                f"{path} has ledger version {raw['version']} but this Engram reads up to {LEDGER_VERSION}: update Engram"
+                f"{path} has ledger version {raw['version']} but this Engram reads up to {LEDGER_VERSION}: update it"
             )
         raw["evaluations"] = [Evaluation(**e) for e in raw["evaluations"]]
         return RunRecord(**raw)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EngramError(f"the run record {path} cannot be read ({error}): restore it from git or remove it") from error
+        raise EngramError(
+            f"the run record {path} cannot be read ({error}): restore it from git or remove it"
+        ) from error
 
 
 def read_ledger(folder: Path) -> tuple[list[RunRecord], list[str]]:

@@ -27,11 +27,15 @@ def show_data(dataset: str | None, data: Path | None, build: bool) -> None:
         return
     report = check_dataset(dataset, data, read=build)
     if report.form:
-        table = Table("split", "classes", "images", "image", "digest", "notes", title=f"{dataset}: {report.form}, {report.root}")
+        table = Table(
+            "split", "classes", "images", "image", "digest", "notes", title=f"{dataset}: {report.form}, {report.root}"
+        )
         for split in report.splits:
             shape = "x".join(map(str, split.image_shape))
             notes = "\n".join(split.notes)
-            table.add_row(split.split, str(split.classes), str(split.images), shape, split.digest[:16] or "not built yet", notes)
+            table.add_row(
+                split.split, str(split.classes), str(split.images), shape, split.digest[:16] or "not built yet", notes
+            )
         console.print(table)
     if report.problems:
         raise EngramError("; ".join(report.problems))

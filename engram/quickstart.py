@@ -35,15 +35,15 @@ FLOORS = {"chance": "chance", "pixel nearest centroid": "pixel_centroid"}
 SETTINGS = {"5-way 1-shot": (5, 2000), "20-way 1-shot": (20, 300)}
 """name -> (ways, tasks)"""
 HOW_TO_READ = (
-    "Test letters come from alphabets no model has seen; every task shows one picture per class and asks for one more, in "
-    "shuffled order. A difference is real only if it is larger than the intervals; ECE is how far stated confidence lies "
-    "from actual accuracy. The paper's history is carried by slot, so with slots shuffled it has nothing to remember and "
-    "its line stays flat along the stream."
+    "Test letters come from alphabets no model has seen; every task shows one picture per class and asks for one more, "
+    "in shuffled order. A difference is real only if it is larger than the intervals; ECE is how far stated confidence "
+    "lies from actual accuracy. The paper's history is carried by slot, so with slots shuffled it has nothing to "
+    "remember and its line does not rise along the stream."
 )
 
 
 def quickstart(out: Path = Path("quickstart"), seconds: float = 50.0, device: str = "cpu", seed: int = 111) -> Path:
-    """Train three models for ``seconds`` each, test them on unseen alphabets, write ``report.html``; its path comes back."""
+    """Train three models for ``seconds`` each, test on unseen alphabets, write ``report.html``; its path comes back."""
     console, clock = Console(), time.monotonic()
     where = choose_device(device)
     if seconds <= 0:
@@ -69,7 +69,14 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 50.0, device: st
         console.print(f"  {system}: {100 * results['5-way 1-shot'].metrics['accuracy']:.1f} % (5-way 1-shot)")
     rows.sort(key=lambda r: list(SETTINGS).index(r.setting))
     page = QuickstartData(
-        rows, time.monotonic() - clock, describe_device(where), current_commit(), HOW_TO_READ, pictures, positions, reliability
+        rows,
+        time.monotonic() - clock,
+        describe_device(where),
+        current_commit(),
+        HOW_TO_READ,
+        pictures,
+        positions,
+        reliability,
     )
     file = out / "report.html"
     file.write_text(quickstart_page(page), encoding="utf-8")

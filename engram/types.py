@@ -1,7 +1,7 @@
 """The whole contract between data, methods and bench.
 
-A `Method` sees `Episode`s and its own past (`History`), never `Answers`; loss and metrics see both. State is passed, not
-stored, so nobody can look into the future and a stream can go on in pieces.
+A `Method` sees `Episode`s and its own past (`History`), never `Answers`; loss and metrics see both. State is passed,
+not stored, so nobody can look into the future and a stream can go on in pieces.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import make_store
+from toy_store import make_store
 
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.protocol import Protocol
@@ -77,9 +77,7 @@ def steps(method: Method, count: int) -> list[float]:
 
 
 def sequence(**changes: Any) -> tuple[tuple[Episode, ...], tuple[Answers, ...]]:
-    protocol = Protocol(
-        "toy", n_way=N_WAY, n_shot=N_SHOT, n_query=N_QUERY, stream_length=STEPS, n_sequences=SEQUENCES
-    )
+    protocol = Protocol("toy", n_way=N_WAY, n_shot=N_SHOT, n_query=N_QUERY, stream_length=STEPS, n_sequences=SEQUENCES)
     return episodes_at(STORE, frozen_tasks(STORE, replace(protocol, **changes)), N_WAY)
 
 
@@ -141,7 +139,9 @@ def test_other_tasks_of_the_batch_change_nothing(method: Method) -> None:
     if method.card.batch_norm == "task":
         pytest.skip("declared: normalises with the statistics of the images at hand")
     episodes, _ = sequence()
-    alone = [replace(e, support=e.support[:1], support_labels=e.support_labels[:1], query=e.query[:1]) for e in episodes]
+    alone = [
+        replace(e, support=e.support[:1], support_labels=e.support_labels[:1], query=e.query[:1]) for e in episodes
+    ]
     for whole, single in zip(answers_of(method, episodes), answers_of(method, alone), strict=True):
         assert close(whole[:1], single)
 

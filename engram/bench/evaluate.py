@@ -82,9 +82,7 @@ def _sequences_at_once(tasks: TaskList) -> int:
     return max(1, MAX_IMAGES // (_images_per_task(tasks) * tasks.stream_length))
 
 
-def _answer(
-    method: Method, store: Store, tasks: TaskList, protocol: Protocol, device: torch.device | str
-) -> Outcomes:
+def _answer(method: Method, store: Store, tasks: TaskList, protocol: Protocol, device: torch.device | str) -> Outcomes:
     """A few sequences from start to end; a long stream goes in pieces that hand the history on."""
     steps_at_once = max(1, MAX_IMAGES // (_images_per_task(tasks) * tasks.n_sequences))
     history: History = ()
@@ -108,13 +106,17 @@ def check_prediction(prediction: Prediction, episode: Episode, name: str) -> Non
     expected = (*episode.query.shape[:2], episode.n_way)
     got = tuple(prediction.log_probs.shape)
     if got != expected:
-        raise EngramError(f"{name}.predict gave log_probs of shape {got} where {expected} (tasks, queries, ways) is needed")
+        raise EngramError(
+            f"{name}.predict gave log_probs of shape {got} where {expected} (tasks, queries, ways) is needed"
+        )
     total = prediction.log_probs.exp().sum(-1)
     if not bool(torch.isfinite(total).all()):
         raise EngramError(f"{name}.predict gave log_probs that are not finite: check the weights and the input")
     worst = float((total - 1).abs().max())
     if worst > 1e-3:
-        raise EngramError(f"{name}.predict gave probabilities that add up to 1 within {worst:.2g} only, not 0.001: apply log_softmax")
+        raise EngramError(
+            f"{name}.predict gave probabilities that add up to 1 within {worst:.2g} only, not 0.001: apply log_softmax"
+        )
 
 
 def edge_accuracy(edges: torch.Tensor, episode: Episode, answers: Answers) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Metrics of one evaluation, from per-query outcomes. Intervals are over independent sequences, not correlated tasks."""
+"""Metrics of one evaluation, from per-query outcomes; intervals are over independent sequences."""
 
 from __future__ import annotations
 
@@ -89,6 +89,8 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> dict[str, float]
     Arrays are (sequences, ...) correctness; both must come from the same frozen tasks.
     """
     if first.shape[0] != second.shape[0]:
-        raise EngramError(f"paired runs need the same tasks but one has {len(first)} sequences and the other {len(second)}")
+        raise EngramError(
+            f"paired runs need the same tasks but one has {len(first)} sequences and the other {len(second)}"
+        )
     difference = first.reshape(len(first), -1).mean(1) - second.reshape(len(second), -1).mean(1)
     return {"difference": float(difference.mean()), "interval": interval(difference), "n": len(difference)}

@@ -1,4 +1,4 @@
-"""Measuring a model by name or checkpoint, and comparing two runs. `engram bench` and `engram compare` are these calls."""
+"""Measuring a model by name or checkpoint, and comparing two runs: what `engram bench` and `engram compare` call."""
 
 from __future__ import annotations
 
@@ -94,12 +94,16 @@ def _resolve(model: str, recipe: str | None) -> tuple[Any, Recipe, str]:
         checkpoint = load(Path(model), which="best")
         chosen = load_recipe(recipe) if recipe else checkpoint.recipe
         if chosen.method != checkpoint.state.method:
-            raise EngramError(f"{model} is a checkpoint of {checkpoint.state.method} but the recipe {chosen.name} is for {chosen.method}")
+            raise EngramError(
+                f"{model} is a checkpoint of {checkpoint.state.method} but the recipe {chosen.name} "
+                f"is for {chosen.method}: give a recipe of {checkpoint.state.method}"
+            )
 
         def from_checkpoint(store: Store) -> Method:
             if tuple(checkpoint.state.image_shape) != store.image_shape:
                 raise EngramError(
-                    f"{model} was trained on images of {checkpoint.state.image_shape} but {store.info.dataset} has {store.image_shape}: "
+                    f"{model} was trained on images of {checkpoint.state.image_shape} but {store.info.dataset} has "
+                    f"{store.image_shape}: "
                     f"give a recipe for the dataset it was trained on"
                 )
             return load_method(checkpoint, torch.device("cpu"))
@@ -107,9 +111,14 @@ def _resolve(model: str, recipe: str | None) -> tuple[Any, Recipe, str]:
         return from_checkpoint, chosen, checkpoint.state.run_id
     kind = resolve_method(model)
     if kind.card.trainable:
-        raise EngramError(f"'{model}' is no checkpoint folder, and the method of that name must be trained first: engram train {model}/...")
+        raise EngramError(
+            f"'{model}' is no checkpoint folder, and the method of that name must be trained first: "
+            f"engram train {model}/..."
+        )
     if recipe is None:
-        raise EngramError(f"engram bench {model} needs --recipe to say on which data and tasks, such as --recipe proto_net/glyphs_5w1s")
+        raise EngramError(
+            f"engram bench {model} needs --recipe to say which data and tasks, such as --recipe proto_net/glyphs_5w1s"
+        )
     base = load_recipe(recipe)
     chosen = replace(base, method=model, method_settings={}, backbone="flatten", backbone_settings={}, paper=None)
     return (lambda store: build_method(chosen, store.image_shape, torch.device("cpu"))), chosen, ""
@@ -141,4 +150,6 @@ def _correct(record: Path, file: str) -> np.ndarray:
         with np.load(record.parent / file) as arrays:
             return arrays["correct"].astype(np.float64)
     except (OSError, KeyError, ValueError) as error:
-        raise EngramError(f"the per-task results {record.parent / file} of {record.name} cannot be read: bench the model again") from error
+        raise EngramError(
+            f"the per-task results {record.parent / file} of {record.name} cannot be read: bench the model again"
+        ) from error

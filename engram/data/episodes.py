@@ -100,7 +100,7 @@ def draw_tasks(store: Store, protocol: Protocol, rng: np.random.Generator, n_seq
 
 
 def _distinct_up_to(rng: np.random.Generator, sizes: np.ndarray, count: int) -> np.ndarray:
-    """`distinct`, where a class may be smaller than ``count`` (unbalanced queries): the surplus repeats and is not used."""
+    """`distinct`, where a class may be smaller than ``count`` (unbalanced queries): the surplus is not used."""
     if sizes.min() >= count:
         return distinct(rng, sizes, count)
     keys = rng.random((len(sizes), int(sizes.max())))

@@ -124,7 +124,7 @@ def distinct_letters() -> dict[str, str]:
 
 
 def _variants(canvas: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """VARIANTS small affine maps of one drawing, each (1, 28, 28): +-12 degrees, scale 0.85..1.15, shift up to 3 of 56."""
+    """VARIANTS small affine maps, each (1, 28, 28): up to 12 degrees, scale 0.85..1.15, shift up to 3 of 56."""
     image = Image.fromarray(canvas)
     for _ in range(VARIANTS):
         angle, scale = math.radians(rng.uniform(-12, 12)), rng.uniform(0.85, 1.15)

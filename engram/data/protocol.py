@@ -52,13 +52,17 @@ class Protocol:
         """One sentence for each way in which a store cannot serve this protocol."""
         where = f"{store.info.dataset} {store.info.split}"
         if self.dataset != store.info.dataset:
-            raise EngramError(f"the protocol is for {self.dataset} but the store holds {store.info.dataset}: open the matching dataset")
+            raise EngramError(
+                f"the protocol is for {self.dataset} but the store holds {store.info.dataset}: open that dataset"
+            )
         for key in ("n_way", "n_shot", "n_query", "stream_length", "n_sequences"):
             if getattr(self, key) < 1:
                 raise EngramError(f"{key} = {getattr(self, key)} but at least 1 is needed")
         pool = self.pool_classes or store.n_classes
         if pool > store.n_classes:
-            raise EngramError(f"a pool of {pool} classes was asked for but {where} has {store.n_classes}: lower pool_classes")
+            raise EngramError(
+                f"a pool of {pool} classes was asked for but {where} has {store.n_classes}: lower pool_classes"
+            )
         if self.n_way > pool:
             raise EngramError(f"{self.n_way} ways were asked for but {where} offers {pool} classes: lower n_way")
         needed = self.n_shot + (self.n_query if self.query_balance == "balanced" else 1)
@@ -66,9 +70,13 @@ class Protocol:
         if store.group_counts[smallest] < needed:
             raise EngramError(
                 f"class '{store.info.class_names[smallest]}' of {where} has {store.group_counts[smallest]} images but "
-                f"{self.n_shot} shots + {needed - self.n_shot} queries need {needed}: lower n_shot or n_query, or remove the class"
+                f"{self.n_shot} shots + {needed - self.n_shot} queries need {needed}: "
+                f"lower n_shot or n_query, or remove the class"
             )
         total = self.n_way * self.n_query
         room = sum(sorted(store.group_counts - self.n_shot)[: self.n_way])
         if self.query_balance == "dirichlet" and room < total:
-            raise EngramError(f"{total} unbalanced queries were asked for but {self.n_way} classes of {where} may offer only {room}: lower n_query")
+            raise EngramError(
+                f"{total} unbalanced queries were asked for but {self.n_way} classes of {where} may offer only {room}: "
+                f"lower n_query"
+            )

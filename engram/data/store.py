@@ -34,7 +34,7 @@ class SplitSource:
     """Class index -> its images in order, each uint8 (channels, height, width) of the store's shape."""
     image_shape: tuple[int, ...]
     group_size: int = 1
-    """Consecutive images that are variants of one original (a font under several transforms); never met twice in a task."""
+    """Consecutive images that are variants of one original (a font, transformed); a task meets one of them at most."""
     dtype: str = "uint8"
 
 
@@ -149,8 +149,8 @@ def verify(store: Store) -> bool:
 def build(folder: Path, dataset: str, split: str, source: SplitSource, origin: str, quiet: bool = False) -> Store:
     """Write a store from a source with a progress bar; nothing is left behind if it fails half-way."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-    temporary.mkdir(parents=True, exist_ok=True)
     try:
+        temporary.mkdir(parents=True, exist_ok=True)
         offsets = np.concatenate([[0], np.cumsum(source.counts)]).astype(np.int64)
         shape = (int(offsets[-1]), *source.image_shape)
         images = np.lib.format.open_memmap(temporary / "images.npy", "w+", np.dtype(source.dtype), shape)
@@ -158,7 +158,8 @@ def build(folder: Path, dataset: str, split: str, source: SplitSource, origin: s
         for c in track(classes, f"building {dataset} {split}", disable=quiet, transient=True):
             row = int(offsets[c])
             for image in source.read_class(c):
-                images[row] = image
+                if row < offsets[c + 1]:  # a surplus image must not land in the next class
+                    images[row] = image
                 row += 1
             if row != offsets[c + 1]:
                 raise EngramError(
@@ -174,7 +175,9 @@ def build(folder: Path, dataset: str, split: str, source: SplitSource, origin: s
             shutil.rmtree(folder)
         os.replace(temporary, folder)
     except OSError as error:
-        raise EngramError(f"the store {folder} could not be written ({error.strerror or error}): nothing was left behind") from error
+        raise EngramError(
+            f"the store {folder} could not be written ({error.strerror or error}): nothing was left behind"
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Store.open(folder)

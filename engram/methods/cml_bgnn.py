@@ -142,19 +142,17 @@ class CmlBgnn(EmbeddingMethod):
         predictions: list[Prediction] = []
         for group in _equal_shapes(episodes):
             n_query = group[0].query.shape[1]
-            answer = self._answer(group, history)
-            probabilities, edges = answer.class_samples, answer.edges.movedim(0, 2)
-            if not self.config.transductive:
-                probabilities = probabilities.squeeze(-2).unflatten(2, (-1, n_query))
-                edges = graph.merge_query_graphs(answer.edges, n_query).movedim(0, 2)
-            for step in range(len(group)):
-                details = {"edges": edges[step]}
+            edges, samples, hidden = self._answer(group, history)
+            if not self.config.transductive:  # B * Q graphs become B tasks again
+                edges = graph.merge_query_graphs(edges, n_query)
+                samples = samples.squeeze(-2).unflatten(2, (-1, n_query))
+                hidden = None if hidden is None else hidden.unflatten(1, (-1, n_query))
+            for step, log_probs in enumerate(samples.mean(0).log()):
+                details = {"edges": edges[:, step].movedim(0, 1)}
                 if self.card.stochastic or (self.training and self.config.bayes != "none"):
-                    details["samples"] = probabilities[:, step]
-                if answer.hidden is not None:
-                    history = (answer.hidden[step],)
-                log_probs = probabilities[:, step].mean(0).log()
-                predictions.append(Prediction(log_probs, history if answer.hidden is not None else (), details))
+                    details["samples"] = samples[:, step]
+                history = () if hidden is None else (hidden[step],)
+                predictions.append(Prediction(log_probs, history, details))
         return tuple(predictions)
 
     def _answer(self, episodes: Sequence[Episode], history: History) -> GraphAnswer:
@@ -169,32 +167,35 @@ class CmlBgnn(EmbeddingMethod):
         nodes = torch.cat([support, query], 2)
         samples = self.config.train_samples if self.training else self.config.test_samples
         with torch.autocast(nodes.device.type, enabled=False):
-            state = self._state(history, nodes)
+            state = self._state(history, len(episodes[0].query), nodes)
             answer: GraphAnswer = self.graph(nodes, labels, episodes[0].n_way, state, samples)
         return answer
 
-    def _state(self, history: History, nodes: Tensor) -> Tensor | None:
-        """The slots' past (B, L, V, width), refused where it belongs to tasks of another shape."""
+    def _state(self, history: History, n_tasks: int, nodes: Tensor) -> Tensor | None:
+        """The slots' past (B, L, V, width), inductive (B, Q, L, V, width); refused where it is of another shape."""
         if self.config.history == "none" or not history:
             return None
-        wanted = (nodes.shape[1], self.config.n_layers, nodes.shape[2], self.config.width)
+        queries = () if self.config.transductive else (nodes.shape[1] // n_tasks,)
+        wanted = (n_tasks, *queries, self.config.n_layers, nodes.shape[2], self.config.width)
         found = [tuple(part.shape) for part in history]
         if found != [wanted]:
             raise EngramError(
-                f"the history holds {found} but these tasks need one tensor {wanted} (graphs, layers, nodes, width): "
-                f"keep ways, shots and queries the same along a stream, or start it anew with history=()"
+                f"the history holds {found} but these tasks need one tensor {wanted}: keep batch, ways, shots and "
+                f"queries the same along a stream, or start it anew with history=()"
             )
-        return history[0].float()
+        return history[0].float().view(nodes.shape[1], *wanted[-3:])
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Equation 11: L_E + gamma L_B, each a mean over steps and tasks."""
+        groups = _equal_shapes(self.embed(batch.episodes))
+        if self.config.history == "slot" and len(groups) > 1:
+            raise EngramError(f"a sequence of {len(batch.episodes)} steps has {len(groups)} shapes; slots need one")
         answers, parts = iter(batch.answers), []
-        history: History = ()
-        for group in _equal_shapes(self.embed(batch.episodes)):
-            answer = self._answer(group, history)
-            history = () if answer.hidden is None else (answer.hidden[-1],)
+        for group in groups:
+            answer = self._answer(group, ())
             query_labels = torch.stack([next(answers).query_labels for _ in group])
-            terms = self._terms(group, answer, query_labels)
+            with torch.autocast(query_labels.device.type, enabled=False):
+                terms = self._terms(group, answer, query_labels)
             parts.append({name: value * (len(group) / len(batch.episodes)) for name, value in terms.items()})
         terms = {name: torch.stack([part[name] for part in parts]).sum() for name in parts[0]}
         total = terms["edge"] + self.config.gamma * terms["bayes"] if "bayes" in terms else terms["edge"]

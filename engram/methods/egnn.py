@@ -125,8 +125,9 @@ class Egnn(EmbeddingMethod):
         answers, parts = iter(batch.answers), []
         for group in _equal_shapes(self.embed(batch.episodes)):
             query_labels = torch.stack([next(answers).query_labels for _ in group])
-            share = len(group) / len(batch.episodes)
-            parts.append({name: value * share for name, value in self._terms(group, query_labels).items()})
+            with torch.autocast(query_labels.device.type, enabled=False):
+                terms = self._terms(group, query_labels)
+            parts.append({name: value * (len(group) / len(batch.episodes)) for name, value in terms.items()})
         terms = {name: torch.stack([part[name] for part in parts]).sum() for name in parts[0]}
         return LossTerms(terms["edge"], {name: value.detach() for name, value in terms.items()})
 

@@ -30,8 +30,8 @@ def _probe(module: nn.Module, image_shape: tuple[int, ...]) -> tuple[int, ...]:
 class Conv4(nn.Module):
     """The 64-96-128-256 embedding of GNN, EGNN and CML-BGNN; 1,283,200 parameters at 84x84 with 128 outputs.
 
-    Four stages conv3x3 - BatchNorm - pool - LeakyReLU(0.2), the second without padding, channel dropout 0.4 and 0.5 in the
-    last two; then linear and BatchNorm without activation. Shapes: (n, C, H, W) -> (n, out_features).
+    Four stages conv3x3 - BatchNorm - pool - LeakyReLU(0.2), the second without padding, channel dropout 0.4 and 0.5
+    in the last two; then linear and BatchNorm without activation. Shapes: (n, C, H, W) -> (n, out_features).
     """
 
     def __init__(
@@ -63,7 +63,10 @@ class Conv4(nn.Module):
 
 
 class ConvBlocks(nn.Module):
-    """Four equal blocks conv3x3 - BatchNorm - ReLU - pool, flattened: conv64 (113,088) and conv32 (28,896 parameters)."""
+    """Four equal blocks conv3x3 - BatchNorm - ReLU - pool, flattened: conv64 (113,088) and conv32 (28,896 parameters).
+
+    Pooling stands before the ReLU: both are monotone, so the result is the same for a quarter of the work.
+    """
 
     def __init__(self, image_shape: tuple[int, ...], width: int = 64) -> None:
         super().__init__()
@@ -73,8 +76,8 @@ class ConvBlocks(nn.Module):
                 nn.Sequential(
                     nn.Conv2d(channels[i], channels[i + 1], 3, padding=1),
                     nn.BatchNorm2d(channels[i + 1]),
-                    nn.ReLU(inplace=True),
                     nn.MaxPool2d(2),
+                    nn.ReLU(inplace=True),
                 )
                 for i in range(4)
             )
@@ -82,7 +85,7 @@ class ConvBlocks(nn.Module):
         self.out_shape: tuple[int, ...] = (torch.Size(_probe(self.blocks, image_shape)).numel(),)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.blocks(images).flatten(1)  # type: ignore[no-any-return]
+        return self.blocks(images).flatten(1)
 
 
 class _ResidualBlock(nn.Module):
@@ -101,7 +104,7 @@ class _ResidualBlock(nn.Module):
         self.pool = nn.MaxPool2d(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pool(self.activation(self.body(x) + self.shortcut(x)))  # type: ignore[no-any-return]
+        return self.pool(self.activation(self.body(x) + self.shortcut(x)))
 
 
 class ResNet12(nn.Module):
@@ -127,7 +130,7 @@ class ResNet12(nn.Module):
         _probe(self, image_shape)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.dropout(self.blocks(images).mean((2, 3)))  # type: ignore[no-any-return]
+        return self.dropout(self.blocks(images).mean((2, 3)))
 
 
 class _WideBlock(nn.Module):
@@ -143,7 +146,7 @@ class _WideBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         pre = torch.relu(self.norm1(x))
         out = self.conv2(torch.relu(self.norm2(self.conv1(pre))))
-        return out + (x if self.shortcut is None else self.shortcut(pre))  # type: ignore[no-any-return]
+        return out + (x if self.shortcut is None else self.shortcut(pre))
 
 
 class WideResNet28(nn.Module):
@@ -162,7 +165,7 @@ class WideResNet28(nn.Module):
         self.out_shape: tuple[int, ...] = (inputs,)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.blocks(images).mean((2, 3))  # type: ignore[no-any-return]
+        return self.blocks(images).mean((2, 3))
 
 
 class Flatten(nn.Module):

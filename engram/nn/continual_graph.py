@@ -55,8 +55,8 @@ class GraphLayer(nn.Module):
         return updated
 
     def update_edges(self, hidden: Tensor, edges: Tensor, samples: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Equations 7 and 10. Returns the expected probabilities (N, V, V), M samples of them (M, N, V, V) and the edges
-        for the next layer.
+        """Equations 7 and 10. Returns the expected probabilities (N, V, V), M samples of them (M, N, V, V) and the
+        edges for the next layer.
 
         In the paper's form the adjacency goes on and the Bayesian probability is only read out; in EGNN's form the
         probability updates the edges, and the update with the mean of the M samples goes on.

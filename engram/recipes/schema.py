@@ -169,9 +169,9 @@ def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
     raw = dict(raw)
     method, backbone = raw.pop("method", None), raw.pop("backbone", {"name": "conv4"})
     if not isinstance(method, dict) or not isinstance(method.get("name"), str):
-        raise EngramError(f"{where}: a [method] table with a name is needed, such as [method] name = \"proto_net\"")
+        raise EngramError(f'{where}: a [method] table with a name is needed, such as [method] name = "proto_net"')
     if not isinstance(backbone, dict) or not isinstance(backbone.get("name"), str):
-        raise EngramError(f"{where}: the [backbone] table needs a name, such as name = \"conv4\"")
+        raise EngramError(f'{where}: the [backbone] table needs a name, such as name = "conv4"')
     tables = {"data": DataSettings, "train": TrainSettings, "test": TestSettings, "paper": PaperRow}
     for key in raw:
         if key not in (*tables, "description"):
@@ -205,7 +205,9 @@ def _check(recipe: Recipe, where: str) -> None:
             if getattr(settings, key) < 1:
                 raise EngramError(f"{where} [{table}]: {key} = {getattr(settings, key)} but at least 1 is needed")
     if train.schedule == "step" and train.schedule_step < 1:
-        raise EngramError(f"{where} [train]: schedule 'step' needs schedule_step of at least 1, not {train.schedule_step}")
+        raise EngramError(
+            f"{where} [train]: schedule 'step' needs schedule_step of at least 1, not {train.schedule_step}"
+        )
     for table, fraction in (("data", data.labelled_fraction), ("test", test.labelled_fraction)):
         if not 0 < fraction <= 1:
             raise EngramError(f"{where} [{table}]: labelled_fraction = {fraction} but it lies above 0 and up to 1")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
+from engram.ledger import RunRecord
 from engram.report.contents import PositionCurve, QuickstartRow
+from engram.report.rows import describe_protocol, percent
 
 
 def quickstart_table(rows: Sequence[QuickstartRow]) -> Table:
@@ -52,4 +55,35 @@ def positions_table(curves: Sequence[PositionCurve]) -> Table:
     for curve in curves:
         cells = [f"{100 * curve.accuracy[p - 1]:.1f}" if p <= len(curve.accuracy) else "" for p in positions]
         table.add_row(curve.label, *cells, f"{100 * max(curve.interval):.1f}" if len(curve.interval) else "")
+    return table
+
+
+def record_table(record: RunRecord) -> Table:
+    """What one run scored, protocol by protocol."""
+    table = Table(title=f"{record.recipe_name}, {record.status}", title_justify="left")
+    table.add_column("protocol")
+    for name in ("accuracy, %", "NLL", "ECE", "Brier"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for evaluation in record.evaluations:
+        metrics = evaluation.metrics
+        scores = (f"{metrics[name]:.3f}" for name in ("nll", "ece", "brier"))
+        figure = percent(metrics["accuracy"], metrics["interval"])
+        table.add_row(describe_protocol(evaluation.protocol), figure, *scores)
+        by_position = metrics["accuracy_by_position"]
+        if len(by_position) > 1:
+            shown = shown_positions(len(by_position))
+            table.add_row("  by position " + ", ".join(f"{p}: {100 * by_position[p - 1]:.1f}" for p in shown))
+    return table
+
+
+def comparison_table(first: str, second: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Paired differences, each with its interval and a word where it is inside the noise."""
+    table = Table(title=f"{first}\nminus {second}", title_justify="left")
+    for name in ("protocol", "difference, points", "sequences", "reading"):
+        table.add_column(name)
+    for row in rows:
+        clear = abs(row["difference"]) > row["interval"]
+        reading = "clear" if clear else "inside the noise"
+        figure = f"{100 * row['difference']:+.2f} ± {100 * row['interval']:.2f}"
+        table.add_row(describe_protocol(row["protocol"]), figure, str(row["n"]), reading)
     return table

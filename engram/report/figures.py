@@ -70,9 +70,7 @@ def _curves(points: list[tuple[str, np.ndarray, np.ndarray, np.ndarray]], x_labe
     return to_svg(figure, f"{what}: {', '.join(labels)}")
 
 
-def _one_curve(
-    axes: Axes, number: int, label: str, x: np.ndarray, accuracy: np.ndarray, interval: np.ndarray
-) -> None:
+def _one_curve(axes: Axes, number: int, label: str, x: np.ndarray, accuracy: np.ndarray, interval: np.ndarray) -> None:
     """A line with its band; colour, dash and marker all differ, so no reading hangs on colour alone."""
     colour, style = SERIES[number % len(SERIES)], number % len(DASHES)
     axes.fill_between(x, accuracy - interval, accuracy + interval, color=colour, alpha=0.16, linewidth=0)

@@ -46,7 +46,7 @@ class Section:
 def render_page(title: str, headline: str, sections: Sequence[Section], footer: str) -> str:
     """The page as one string. ``title``, ``headline`` and ``footer`` are plain text."""
     parts = [
-        f"<section>\n<h2>{escape(s.title)}</h2>\n<p class=\"how\">{escape(s.how_to_read)}</p>\n{s.body}\n</section>"
+        f'<section>\n<h2>{escape(s.title)}</h2>\n<p class="how">{escape(s.how_to_read)}</p>\n{s.body}\n</section>'
         for s in sections
     ]
     return "\n".join(
@@ -185,7 +185,7 @@ def _episodes_section(pictures: Sequence[EpisodePicture]) -> Section:
 
 def _episode(picture: EpisodePicture) -> str:
     maps = adjacency_maps(picture)
-    layers = "\n".join(["<div class=\"layers\">", *(_limited(m) for m in maps), "</div>"]) if maps else ""
+    layers = "\n".join(['<div class="layers">', *(_limited(m) for m in maps), "</div>"]) if maps else ""
     names = "".join(f"<span><b>{class_letter(c)}</b> {escape(n)}</span>" for c, n in enumerate(picture.class_names))
     return (
         f'<figure><h3>{escape(picture.title)}</h3>\n<div class="episode{" graph" if maps else ""}">'

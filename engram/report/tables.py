@@ -71,7 +71,7 @@ def results_table(records: Sequence[RunRecord], runs: str = "results/runs", meth
     table = markdown_table(RESULT_HEADER, (_result_cells(r, runs) for r in rows), right=(4, 5, 6, 7))
     notes = [NOTE]
     if any(r.protocol.get("slot_order") == "class-order" for r in rows):
-        notes.append(f"Rows marked \"{CLASS_ORDER_MARK}\" are not evidence that history helps.")
+        notes.append(f'Rows marked "{CLASS_ORDER_MARK}" are not evidence that history helps.')
     return f"{table}\n\n{' '.join(notes)}"
 
 

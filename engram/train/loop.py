@@ -155,7 +155,7 @@ class _Loop:
         trainer = self.trainer
         means = trainer.window.means()
         result = trainer.validate()
-        best = f"best {trainer.best_accuracy:.2%} at {trainer.best_iteration}"
+        best = f"best {trainer.best_accuracy:.2%}"
         self.display.validated(trainer.iteration, means, result.metrics, best, self._pace())
         self.scalars.add(trainer.iteration, "validation", result.metrics)
         if self.on_validation:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Pace:
     seconds_left: float
 
     def __str__(self) -> str:
-        return f"{self.tasks_per_second:,.0f} tasks/s  {clock(self.seconds_left)} left"
+        return f"{self.tasks_per_second:,.0f} tasks/s {clock(self.seconds_left)} left"
 
 
 class Display:
@@ -31,13 +32,11 @@ class Display:
 
     def __init__(self, title: str, total: int, enabled: bool) -> None:
         console = Console(stderr=True)
-        self.total = total
+        self.title, self.total = title, total
         self.best = ""
         self._show = enabled and console.is_terminal
         self._bar = Progress(
-            TextColumn(title, markup=False),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
+            BarColumn(bar_width=8),  # all of it fits a terminal of 80 columns
             TextColumn("{task.description}", markup=False),
             console=console,
             disable=not self._show,
@@ -47,6 +46,8 @@ class Display:
 
     def __enter__(self) -> Display:
         self._bar.start()
+        if self._show:
+            self._bar.console.print(self.title, highlight=False, markup=False)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,25 +55,24 @@ class Display:
 
     def update(self, iteration: int, means: Mapping[str, float], pace: Pace) -> None:
         if self._show:
-            self._bar.update(self._job, completed=iteration, description=f"{_losses(means)}  {pace}  {self.best}")
+            words = f"{iteration}/{self.total} {_losses(means)} {pace} {self.best}"
+            self._bar.update(self._job, completed=iteration, description=words)
 
     def validated(
         self, iteration: int, means: Mapping[str, float], metrics: Mapping[str, Any], best: str, pace: Pace
     ) -> None:
         self.best = best
-        line = (
-            f"step {iteration}/{self.total}  {_losses(means)}  validation {metrics['accuracy']:.2%} "
-            f"± {metrics['interval']:.2%}  {best}  {pace}"
-        )
+        validation = f"validation {metrics['accuracy']:.2%} ± {metrics['interval']:.2%}"
+        line = f"step {iteration}/{self.total} {_losses(means)} {validation} {best} {pace}"
         if self._show:
-            self._bar.console.print(line, highlight=False, markup=False)
+            self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
         else:
             print(line, file=sys.stderr, flush=True)
 
 
 def _losses(means: Mapping[str, float]) -> str:
     words = [f"loss {means['loss']:.4f}"] if "loss" in means else []
-    return "  ".join(words + ([f"accuracy {means['accuracy']:.1%}"] if "accuracy" in means else []))
+    return " ".join(words + ([f"accuracy {means['accuracy']:.1%}"] if "accuracy" in means else []))
 
 
 def clock(seconds: float) -> str:
@@ -98,10 +98,19 @@ class ScalarLog:
             pass
 
     def __enter__(self) -> ScalarLog:
+        self._hook = threading.excepthook
+        threading.excepthook = self._on_thread_error
         return self
 
     def __exit__(self, *_: object) -> None:
         self._attempt("close")
+        threading.excepthook = self._hook
+
+    def _on_thread_error(self, failure: threading.ExceptHookArgs) -> None:
+        """TensorBoard writes in a thread of its own, which would print a traceback when the disk is full."""
+        is_writer = type(failure.thread).__module__.startswith("tensorboard")
+        if not (is_writer and issubclass(failure.exc_type, OSError)):
+            self._hook(failure)
 
     def add(self, step: int, prefix: str, values: Mapping[str, Any]) -> None:
         for name, value in values.items():

@@ -93,10 +93,19 @@ def train(
     chosen = load_recipe(recipe) if isinstance(recipe, str) else recipe
     chosen = adapt(
         chosen,
-        {"seed": seed, "iterations": iterations, "method": method, "backbone": backbone, "dataset": dataset, "precision": precision},
+        {
+            "seed": seed,
+            "iterations": iterations,
+            "method": method,
+            "backbone": backbone,
+            "dataset": dataset,
+            "precision": precision,
+        },
     )
     if not resolve_method(chosen.method).card.trainable:
-        raise EngramError(f"'{chosen.method}' has nothing to train: measure it with engram bench {chosen.method} --recipe {chosen.name}")
+        raise EngramError(
+            f"'{chosen.method}' has nothing to train: use engram bench {chosen.method} --recipe {chosen.name}"
+        )
     where = choose_device(device)
     folder = out or Path("runs") / chosen.name.replace("/", ".")
     opened = stores or {s: open_split(chosen.data.dataset, s, data) for s in ("train", "val", "test")}

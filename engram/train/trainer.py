@@ -120,11 +120,11 @@ class Trainer:
         self.window.add(self.iteration, terms)
 
     def read_losses(self) -> dict[str, float]:
-        """Means since the last read-out; a loss that is not finite ends the run here."""
-        means, broken = self.window.read()
+        """Wait for the device; the present losses. One that is not finite ends the run here."""
+        broken = self.window.read()
         if broken is not None:
             raise EngramError(f"the loss is not finite at step {broken}: {self._kept()}")
-        return means
+        return self.window.recent()
 
     def check_weights(self) -> None:
         """A loss may be finite and its gradient not: look at the weights themselves before they are used or saved."""

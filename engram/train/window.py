@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from engram.types import LossTerms
+
+RECENT = 20
+"""steps whose mean is shown as the present loss"""
 
 
 class LossWindow:
@@ -22,6 +26,7 @@ class LossWindow:
         self._pending: list[tuple[int, tuple[str, ...], Tensor]] = []
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
+        self._recent: deque[dict[str, float]] = deque(maxlen=RECENT)
 
     def add(self, step: int, terms: LossTerms) -> None:
         """Keep a step's values on the device."""
@@ -29,26 +34,32 @@ class LossWindow:
         row = torch.stack([value.detach().to(terms.total.device, torch.float32).reshape(()) for value in values])
         self._pending.append((step, ("loss", *terms.terms), row))
 
-    def read(self) -> tuple[dict[str, float], int | None]:
-        """Wait for the device once; (means over the block just read, first step whose loss is not finite)."""
+    def read(self) -> int | None:
+        """Wait for the device once and take in all steps since; the first step whose loss is not finite, if any."""
         if not self._pending:
-            return {}, None
-        values = iter(torch.cat([row for _, _, row in self._pending]).tolist())
-        block: dict[str, list[float]] = {}
+            return None
+        values = torch.cat([row for _, _, row in self._pending]).tolist()
         broken: int | None = None
         for step, names, _ in self._pending:
-            for name, value in zip(names, values, strict=False):
-                block.setdefault(name, []).append(value)
-                if name == "loss" and broken is None and not math.isfinite(value):
-                    broken = step
-        self._pending = []
-        for name, numbers in block.items():
-            for number in numbers:
+            numbers = dict(zip(names, values, strict=False))
+            values = values[len(names) :]
+            self._recent.append(numbers)
+            for name, number in numbers.items():
                 self._sums[name] = self._sums.get(name, 0.0) + number
-            self._counts[name] = self._counts.get(name, 0) + len(numbers)
-        return {name: sum(numbers) / len(numbers) for name, numbers in block.items()}, broken
+                self._counts[name] = self._counts.get(name, 0) + 1
+            if broken is None and not math.isfinite(numbers["loss"]):
+                broken = step
+        self._pending = []
+        return broken
+
+    def recent(self) -> dict[str, float]:
+        """Means over the last `RECENT` steps that were read."""
+        names = self._recent[-1] if self._recent else {}
+        present = {name: [numbers[name] for numbers in self._recent if name in numbers] for name in names}
+        return {name: sum(numbers) / len(numbers) for name, numbers in present.items()}
 
     def means(self) -> dict[str, float]:
+        """Since the last `reset`."""
         return {name: total / self._counts[name] for name, total in self._sums.items()}
 
     def reset(self) -> None:

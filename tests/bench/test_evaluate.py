@@ -3,8 +3,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from conftest import make_store
 from torch import nn
+from toy_store import make_store
 
 from engram.bench import evaluate as module
 from engram.bench.evaluate import edge_accuracy, evaluate
@@ -84,7 +84,8 @@ def test_floors_score_as_they_must() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "sentence"), [("shape", r"shape \(1, 2\) where \(12, 12, 4\)"), ("nan", "not finite"), ("sum", "add up to 1")]
+    ("kind", "sentence"),
+    [("shape", r"shape \(1, 2\) where \(12, 12, 4\)"), ("nan", "not finite"), ("sum", "add up to 1")],
 )
 def test_answers_that_are_no_probabilities_are_refused(toy_store: Store, kind: str, sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence):

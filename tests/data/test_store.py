@@ -86,3 +86,8 @@ def test_counts_that_do_not_add_up_are_refused() -> None:
 def test_float_features_are_a_store_too() -> None:
     store = Store.from_arrays(np.arange(12, dtype=np.float32).reshape(6, 2), [3, 3])
     assert store.image_shape == (2,) and store.gather(torch.tensor([5])).tolist() == [[10.0, 11.0]]
+
+
+def test_a_class_with_more_images_than_announced_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EngramError, match="class 'c' of toy train gave 6 images where 4 were announced"):
+        build(tmp_path / "s", "toy", "train", source(given=(3, 5, 6)), "made here", quiet=True)

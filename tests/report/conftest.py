@@ -10,9 +10,7 @@ import pytest
 from engram.report.contents import EpisodePicture
 
 
-def _picture(
-    n_way: int = 5, n_shot: int = 1, n_query: int = 1, graph: bool = True, seed: int = 0
-) -> EpisodePicture:
+def _picture(n_way: int = 5, n_shot: int = 1, n_query: int = 1, graph: bool = True, seed: int = 0) -> EpisodePicture:
     """An episode in shuffled order whose probabilities favour the true class."""
     rng = np.random.default_rng(seed)
     supports = rng.permutation(np.repeat(np.arange(n_way), n_shot))

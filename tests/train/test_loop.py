@@ -62,9 +62,7 @@ def test_outcome_tells_all_a_run_record_needs(tmp_path: Path, capsys: pytest.Cap
     best = load_method(load(tmp_path), torch.device("cpu")).state_dict()
     assert all(torch.equal(best[name], value) for name, value in outcome.method.state_dict().items())
     lines = capsys.readouterr().err.splitlines()
-    assert (
-        len(lines) == 2 and lines[0].startswith("step 4/6  loss ") and "validation" in lines[0] and "best" in lines[0]
-    )
+    assert len(lines) == 2 and lines[0].startswith("step 4/6 loss ") and "validation" in lines[0] and "best" in lines[0]
 
 
 def test_folders_in_use_and_runs_of_others_are_left_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A run small enough to be repeated many times: patterns, a tiny backbone with every kind of state, a watched method."""
+"""A run small enough to be repeated often: patterns, a backbone with every kind of state, a watched method."""
 
 from __future__ import annotations
 
