@@ -19,8 +19,8 @@ from engram.errors import EngramError
 from engram.ledger import Evaluation
 from engram.types import Answers, Episode, History, Method, Prediction
 
-MAX_IMAGES = 8192
-"""images handed to a method at once; results do not depend on it"""
+MAX_IMAGES = {"cpu": 1024, "cuda": 8192}
+"""images handed to a method at once, by kind of device; results do not depend on it"""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def evaluate(
     try:
         with Progress(disable=not progress, transient=True) as bar:
             job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=tasks.n_sequences)
-            size = _sequences_at_once(tasks)
+            size = max(1, _tasks_at_once(tasks, device) // tasks.stream_length)
             for start in range(0, tasks.n_sequences, size):
                 part = tasks.slice(slice(start, start + size))
                 pieces.append(_answer(method, store, part, protocol, device))
@@ -74,17 +74,14 @@ def evaluate(
     return Result(protocol, tasks.digest, summarise(outcomes), outcomes, time.perf_counter() - started)
 
 
-def _images_per_task(tasks: TaskList) -> int:
-    return tasks.support_rows.shape[2] + tasks.query_rows.shape[2]
-
-
-def _sequences_at_once(tasks: TaskList) -> int:
-    return max(1, MAX_IMAGES // (_images_per_task(tasks) * tasks.stream_length))
+def _tasks_at_once(tasks: TaskList, device: torch.device | str) -> int:
+    images = tasks.support_rows.shape[2] + tasks.query_rows.shape[2]
+    return max(1, MAX_IMAGES[torch.device(device).type] // images)
 
 
 def _answer(method: Method, store: Store, tasks: TaskList, protocol: Protocol, device: torch.device | str) -> Outcomes:
     """A few sequences from start to end; a long stream goes in pieces that hand the history on."""
-    steps_at_once = max(1, MAX_IMAGES // (_images_per_task(tasks) * tasks.n_sequences))
+    steps_at_once = max(1, _tasks_at_once(tasks, device) // tasks.n_sequences)
     history: History = ()
     probabilities, labels, edges = [], [], []
     for start in range(0, tasks.stream_length, steps_at_once):

@@ -55,14 +55,14 @@ def test_the_answer_does_not_depend_on_how_many_images_go_at_once(
 ) -> None:
     method = METHODS["pixel_centroid"](nn.Identity(), None)
     whole = evaluate(method, toy_store, PROTOCOL)
-    monkeypatch.setattr(module, "MAX_IMAGES", 20)
+    monkeypatch.setitem(module.MAX_IMAGES, "cpu", 20)
     pieces = evaluate(method, toy_store, PROTOCOL)
     assert np.allclose(whole.outcomes.probabilities, pieces.outcomes.probabilities, atol=1e-6)
     assert whole.tasks_digest == pieces.tasks_digest
 
 
 def test_history_is_handed_on_through_pieces_of_a_stream(toy_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_IMAGES", 32)
+    monkeypatch.setitem(module.MAX_IMAGES, "cpu", 32)
     result = evaluate(Counter(nn.Identity(), NoConfig()), toy_store, replace(PROTOCOL, stream_length=7))
     first_class = np.log(result.outcomes.probabilities[0, :, 0, 0] / result.outcomes.probabilities[0, :, 0, 1])
     assert np.allclose(first_class, np.arange(7), atol=1e-4)
