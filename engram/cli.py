@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import tyro
 from rich.console import Console
@@ -12,14 +13,37 @@ from rich.console import Console
 from engram.errors import EngramError
 
 app = tyro.extras.SubcommandApp()
-Device = Annotated[str, tyro.conf.arg(help="auto, cpu, cuda or cuda:1")]
-Data = Annotated[Path | None, tyro.conf.arg(help="folder of the datasets; ENGRAM_DATA where not given")]
-Results = Annotated[Path, tyro.conf.arg(help="ledger folder the run record is appended to")]
-Order = Literal["shuffled", "class-order"]
+Device = Annotated[str, tyro.conf.arg(metavar="DEVICE", help="auto, cpu, cuda or cuda:1")]
+Data = Annotated[
+    Path | None,
+    tyro.conf.arg(metavar="FOLDER", help="where the datasets lie", help_behavior_hint="(default: ENGRAM_DATA)"),
+]
+Results = Annotated[Path, tyro.conf.arg(metavar="FOLDER", help="ledger folder of the run records")]
+
+
+def _from_recipe(metavar: str) -> Any:
+    """A flag that changes the recipe where it is given."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="(default: the recipe's)")
+
+
+Whole = Annotated[int | None, _from_recipe("N")]
+Name = Annotated[str | None, _from_recipe("NAME")]
+Precision = Annotated[Literal["fp32", "bf16"] | None, _from_recipe("{fp32,bf16}")]
+Order = Annotated[Literal["shuffled", "class-order"] | None, _from_recipe("{shuffled,class-order}")]
+Balance = Annotated[Literal["balanced", "dirichlet"] | None, _from_recipe("{balanced,dirichlet}")]
+
+
+def _positional(metavar: str) -> Any:
+    return tyro.conf.arg(metavar=metavar)
 
 
 @app.command
-def quickstart(out: Path = Path("quickstart"), seconds: float = 50.0, device: Device = "cpu", seed: int = 111) -> None:
+def quickstart(
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("quickstart"),
+    seconds: float = 50.0,
+    device: Device = "cpu",
+    seed: int = 111,
+) -> None:
     """Train ProtoNet and CML-BGNN on embedded letters, test on unseen alphabets, write report.html.
 
     Args:
@@ -33,11 +57,17 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 50.0, device: De
 
 
 @app.command
-def data(dataset: tyro.conf.Positional[str | None] = None, data: Data = None, build: bool = False) -> None:
+def data(
+    dataset: Annotated[
+        tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[DATASET]", help_behavior_hint="(default: all)")
+    ] = None,
+    data: Data = None,
+    build: bool = False,
+) -> None:
     """Say where each benchmark can be had and in which forms it is read; check what is given.
 
     Args:
-        dataset: glyphs, miniimagenet, tieredimagenet, omniglot, omniglot-alphabets or folder:PATH; none = all
+        dataset: glyphs, miniimagenet, tieredimagenet, omniglot, omniglot-alphabets or folder:PATH
         build: build the stores now rather than at first use
     """
     from engram.listing import show_data
@@ -47,38 +77,40 @@ def data(dataset: tyro.conf.Positional[str | None] = None, data: Data = None, bu
 
 @app.command
 def train(
-    recipe: tyro.conf.Positional[str],
+    recipe: Annotated[tyro.conf.Positional[str], _positional("RECIPE")],
     data: Data = None,
-    out: Path | None = None,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: runs/RECIPE)")] = None,
     results: Results = Path("results/runs"),
     device: Device = "auto",
-    seed: int | None = None,
-    iterations: int | None = None,
-    method: str | None = None,
-    backbone: str | None = None,
-    dataset: str | None = None,
-    precision: Literal["fp32", "bf16"] | None = None,
-    max_minutes: float | None = None,
+    seed: Whole = None,
+    iterations: Whole = None,
+    method: Name = None,
+    backbone: Name = None,
+    dataset: Name = None,
+    precision: Precision = None,
+    max_minutes: Annotated[
+        float | None, tyro.conf.arg(metavar="MINUTES", help_behavior_hint="(default: no limit)")
+    ] = None,
     resume: bool = False,
-    test: bool = True,
+    test: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True,
     predictions: bool = False,
     compile_encoder: bool = False,
-    note: str = "",
+    note: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = "",
 ) -> None:
     """Train a recipe, test the best weights, append a run record.
 
     Args:
         recipe: a name such as cml_bgnn/glyphs_5w1s (see engram list) or the path of a TOML file
-        out: run folder for checkpoints; runs/<recipe> where not given
-        seed: in place of the recipe's
-        iterations: in place of the recipe's
-        method: in place of the recipe's; package.module:Class for your own
-        backbone: in place of the recipe's; package.module:Class for your own
-        dataset: in place of the recipe's; folder:PATH for your own
-        precision: in place of the recipe's
+        out: run folder for checkpoints
+        seed: of weights and training tasks
+        iterations: training steps
+        method: a stem of engram list methods, or package.module:Class for your own
+        backbone: conv32, conv64, conv4, ..., or package.module:Class for your own
+        dataset: a name of engram data, or folder:PATH for your own images
+        precision: bf16 applies on GPUs only
         max_minutes: stop training after this many minutes, then test
         resume: go on from the run folder's last checkpoint
-        test: answer the test protocols at the end
+        test: end after training, without the test protocols
         predictions: keep the probabilities of every query beside the record
         compile_encoder: torch.compile the backbone
         note: a line for the record
@@ -97,29 +129,32 @@ def train(
 
 @app.command
 def bench(
-    model: tyro.conf.Positional[str],
-    recipe: str | None = None,
+    model: Annotated[tyro.conf.Positional[str], _positional("MODEL")],
+    recipe: Annotated[
+        str | None, tyro.conf.arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")
+    ] = None,
     data: Data = None,
     results: Results = Path("results/runs"),
     device: Device = "auto",
     split: Literal["train", "val", "test"] = "test",
-    n_way: int | None = None,
-    n_shot: int | None = None,
-    n_query: int | None = None,
-    n_sequences: int | None = None,
-    stream_length: int | None = None,
-    slot_order: Order | None = None,
-    query_balance: Literal["balanced", "dirichlet"] | None = None,
+    n_way: Whole = None,
+    n_shot: Whole = None,
+    n_query: Whole = None,
+    n_sequences: Whole = None,
+    stream_length: Whole = None,
+    slot_order: Order = None,
+    query_balance: Balance = None,
     predictions: bool = False,
-    note: str = "",
+    note: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = "",
 ) -> None:
     """Measure a checkpoint, or a method that needs no training, on frozen tasks; append a run record.
 
     Args:
         model: run or checkpoint folder, or chance, pixel_centroid
-        recipe: whose tasks to answer; the checkpoint's own where not given
-        n_way: classes of a task, in place of the recipe's
-        n_shot: labelled images per class
+        recipe: whose tasks to answer
+        split: classes the tasks are drawn from
+        n_way: classes of a task
+        n_shot: support images per class
         n_query: queries per class
         n_sequences: independent sequences
         stream_length: tasks of a sequence
@@ -140,12 +175,15 @@ def bench(
 
 
 @app.command
-def compare(first: tyro.conf.Positional[Path], second: tyro.conf.Positional[Path]) -> None:
+def compare(
+    first: Annotated[tyro.conf.Positional[Path], _positional("FIRST")],
+    second: Annotated[tyro.conf.Positional[Path], _positional("SECOND")],
+) -> None:
     """Paired difference of two run records on the tasks both answered.
 
     Args:
-        first: a run record (JSON)
-        second: another
+        first: a run record, results/runs/*.json
+        second: the run record to subtract
     """
     from engram.bench.run import compare as call
     from engram.report.console import comparison_table
@@ -154,7 +192,10 @@ def compare(first: tyro.conf.Positional[Path], second: tyro.conf.Positional[Path
 
 
 @app.command(name="import-public")
-def import_public(file: tyro.conf.Positional[Path], out: tyro.conf.Positional[Path]) -> None:
+def import_public(
+    file: Annotated[tyro.conf.Positional[Path], _positional("FILE")],
+    out: Annotated[tyro.conf.Positional[Path], _positional("FOLDER")],
+) -> None:
     """Turn a checkpoint of the authors' public code into one of ours.
 
     Args:
@@ -168,25 +209,30 @@ def import_public(file: tyro.conf.Positional[Path], out: tyro.conf.Positional[Pa
 
 @app.command(name="list")
 def list_(
-    what: tyro.conf.Positional[Literal["all", "methods", "recipes"]] = "all", results: Results = Path("results/runs")
+    what: tyro.conf.Positional[Literal["all", "methods", "recipes"]] = "all",
+    match: Annotated[
+        tyro.conf.Positional[str], tyro.conf.arg(metavar="[MATCH]", help_behavior_hint="(default: every name)")
+    ] = "",
+    results: Results = Path("results/runs"),
 ) -> None:
     """Show methods with what they declare, recipes, and what each has scored.
 
     Args:
         what: methods, recipes or both
+        match: only names with this in them, such as cml_bgnn or mini_5w1s; recipes come with their descriptions
     """
     from engram.listing import show_list
 
-    show_list(what, results)
+    show_list(what, results, match)
 
 
 @app.command
-def report(root: Path = Path("."), check: bool = False) -> None:
+def report(root: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("."), check: bool = False) -> None:
     """Rebuild the tables of README and docs from results/runs.
 
     Args:
         root: the project's folder
-        check: change nothing; exit 1 if a table differs from its rebuild
+        check: change nothing; fail if a table differs from its rebuild
     """
     from engram.report.tables import rebuild
 
@@ -204,16 +250,26 @@ def main() -> None:
     """Entry point: bad input is one sentence on stderr and status 2, never a traceback."""
     try:
         app.cli(
-            prog="engram", description="Few-shot learning that remembers.", config=(tyro.conf.CascadeSubcommandArgs,)
+            prog="engram",
+            description="Few-shot learning that remembers.",
+            config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
         )
+        sys.stdout.flush()
     except EngramError as error:
-        print(f"engram: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(f"engram: {error}", 2)
     except KeyboardInterrupt:
-        print("engram: stopped", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
+        _end("engram: stopped", 130)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:  # a disk, a permission: whatever no reader or writer has put better
+        place = f"{error.filename}: " if error.filename else ""
+        _end(f"engram: {place}{error.strerror or error}", 2)
+
+
+def _end(sentence: str, status: int) -> NoReturn:
+    print(" ".join(sentence.split()), file=sys.stderr)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -2,54 +2,73 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from engram.data.datasets import check_dataset, describe
-from engram.errors import EngramError
+from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, read_ledger
 from engram.methods import METHODS
-from engram.recipes import load_recipe, recipe_names
+from engram.recipes import Recipe, load_recipe, recipe_names
+from engram.report.rows import percent, planned_protocol
 from engram.types import MethodCard
+
+WIDE = 110
+"""columns from which the papers fit beside the methods"""
 
 
 def show_data(dataset: str | None, data: Path | None, build: bool) -> None:
-    """A table of all benchmarks, or a check of one; problems are told and give a non-zero exit."""
+    """A list of all benchmarks, or a check of one; problems are told and give a non-zero exit."""
     console = Console()
     if dataset is None:
-        table = Table("dataset", "image", "where it can be had", "read as", "found", show_lines=True)
         for row in describe(data):
-            shape = "x".join(map(str, row.image_shape))
-            table.add_row(row.dataset, shape, row.source, "\n".join(row.forms), row.found)
-        console.print(table)
+            console.print(f"[bold]{row.dataset}[/], {_shape(row.image_shape)}", highlight=False)
+            lines = Table.grid(padding=(0, 2))
+            for name, text in (("found", row.found), ("read as", "\n".join(row.forms)), ("source", row.source)):
+                lines.add_row(f"  {name}", text)
+            console.print(lines, "")
         return
     report = check_dataset(dataset, data, read=build)
     if report.form:
-        table = Table(
-            "split", "classes", "images", "image", "digest", "notes", title=f"{dataset}: {report.form}, {report.root}"
-        )
+        console.print(f"{dataset}: {report.form}, {report.root}", highlight=False)
+        table = Table("split", "classes", "images", "image", "digest", "notes", box=box.SIMPLE_HEAD)
         for split in report.splits:
-            shape = "x".join(map(str, split.image_shape))
-            notes = "\n".join(split.notes)
-            table.add_row(
-                split.split, str(split.classes), str(split.images), shape, split.digest[:16] or "not built yet", notes
-            )
+            digest = split.digest[:16] or "not built yet"
+            counts = (str(split.classes), str(split.images), _shape(split.image_shape))
+            table.add_row(split.split, *counts, digest, "\n".join(split.notes))
         console.print(table)
     if report.problems:
         raise EngramError("; ".join(report.problems))
 
 
-def show_list(what: str, results: Path) -> None:
-    console = Console()
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def show_list(what: str, results: Path, match: str = "", console: Console | None = None) -> None:
+    """Methods and recipes whose names have ``match`` in them; records that cannot be read are told, not hidden."""
+    console = console or Console()
     records, problems = read_ledger(results)
-    if what in ("all", "methods"):
-        console.print(_methods_table())
-    if what in ("all", "recipes"):
-        console.print(_recipes_table(records))
+    methods = [stem for stem in METHODS if match in stem] if what in ("all", "methods") else []
+    recipes = [name for name in recipe_names() if match in name] if what in ("all", "recipes") else []
+    if not methods and not recipes:
+        raise EngramError(f"nothing in the list has '{match}' in its name{nearest(match, METHODS)}")
+    if methods:
+        console.print(_methods_table(methods, console.width >= WIDE))
+    if recipes:
+        for method in dict.fromkeys(name.split("/")[0] for name in recipes):
+            group = [name for name in recipes if name.startswith(f"{method}/")]
+            console.print(_recipes_table(method, group, records, described=bool(match)))
+        console.print("scored: the newest finished run, its first protocol, ± 95 % interval", highlight=False)
+        if not match:
+            console.print("engram list recipes mini_5w1s (any part of a name) tells what each of them is")
     for problem in problems:
-        console.print(f"left out: {problem}")
+        console.print(f"left out: {problem}", markup=False)
 
 
 ABILITIES = {
@@ -71,23 +90,54 @@ def abilities(card: MethodCard) -> str:
     return ", ".join(named + limits) or "inductive"
 
 
-def _methods_table() -> Table:
-    table = Table("method", "system", "declares", "BatchNorm at test", "paper", title="methods", title_justify="left")
-    for stem, kind in METHODS.items():
-        table.add_row(stem, kind.card.title, abilities(kind.card), kind.card.batch_norm, kind.card.paper)
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _methods_table(stems: list[str], wide: bool) -> Table:
+    table = _table("methods")
+    table.add_column("method", no_wrap=True)
+    table.add_column("system")
+    table.add_column("declares")
+    table.add_column("BatchNorm at test", min_width=9)
+    if wide:
+        table.add_column("paper")
+    for stem in stems:
+        card = METHODS[stem].card
+        table.add_row(stem, card.title, abilities(card), card.batch_norm, *([card.paper] if wide else []))
     return table
 
 
-def _recipes_table(records: list[RunRecord]) -> Table:
-    """Recipes with the paper's figure and the newest finished run's accuracy on its first protocol."""
-    table = Table("recipe", "description", "paper, %", "scored, %", title="recipes", title_justify="left")
-    newest = {r.recipe_name: r for r in records if r.status == "finished" and r.evaluations}
-    for name in recipe_names():
+def _recipes_table(method: str, names: list[str], records: list[RunRecord], described: bool) -> Table:
+    """The recipes of one method with the paper's figure and the newest finished run's on its first protocol."""
+    table = _table(METHODS[method].card.title if method in METHODS else method)
+    table.add_column("recipe", no_wrap=not described)
+    for name in ("paper, %", "scored, %"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in names:
         recipe = load_recipe(name)
         paper = f"{recipe.paper.accuracy:.2f}" if recipe.paper else ""
-        scored = ""
-        if name in newest:
-            metrics = newest[name].evaluations[0].metrics
-            scored = f"{100 * metrics['accuracy']:.2f} ± {100 * metrics['interval']:.2f}"
-        table.add_row(name, recipe.description, paper, scored)
+        metrics = _newest_result(recipe, records)
+        scored = percent(metrics["accuracy"], metrics["interval"]) if metrics else ""
+        table.add_row(f"{name}\n[dim]{recipe.description}[/]" if described else name, paper, scored)
     return table
+
+
+def _newest_result(recipe: Recipe, records: list[RunRecord]) -> dict[str, Any] | None:
+    """Metrics of the newest finished run of this very recipe, any seed, on the first protocol the recipe asks for."""
+    asked = planned_protocol(recipe.to_dict())
+    found = [
+        evaluation.metrics
+        for record in records
+        if record.status == "finished" and record.recipe_name == recipe.name and _settings(record) == _settings(recipe)
+        for evaluation in record.evaluations
+        if all(evaluation.protocol.get(key) == value for key, value in asked.items())
+    ]
+    return found[-1] if found else None
+
+
+def _settings(source: RunRecord | Recipe) -> str:
+    """All that makes a recipe what it is but its seed, as text: a record has lists where a recipe has tuples."""
+    recipe = dict(source.recipe if isinstance(source, RunRecord) else source.to_dict())
+    recipe["train"] = {k: v for k, v in recipe.get("train", {}).items() if k != "seed"}
+    return json.dumps({k: v for k, v in recipe.items() if k not in ("description", "paper")}, sort_keys=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 
-from engram.bench.evaluate import Result, evaluate
+from engram.bench.evaluate import Result
 from engram.bench.run import bench
 from engram.data.datasets import open_split
 from engram.data.episodes import episodes_at, frozen_tasks
@@ -23,7 +22,7 @@ from engram.report.console import positions_table, quickstart_table
 from engram.report.contents import EpisodePicture, PositionCurve, QuickstartData, QuickstartRow, ReliabilityCurve
 from engram.report.page import quickstart_page
 from engram.train.build import choose_device
-from engram.train.run import TrainedRun, describe_device, train
+from engram.train.run import describe_device, train
 from engram.types import Method
 
 RECIPES = {
@@ -32,8 +31,11 @@ RECIPES = {
     "CML-BGNN, the paper's history": "cml_bgnn/glyphs_quick",
 }
 FLOORS = {"chance": "chance", "pixel nearest centroid": "pixel_centroid"}
-SETTINGS = {"5-way 1-shot": (5, 2000), "20-way 1-shot": (20, 300)}
-"""name -> (ways, tasks)"""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "5-way 1-shot": {"n_way": 5, "n_sequences": 1200},
+    "20-way 1-shot": {"n_way": 20, "n_sequences": 200},
+}
+STREAM: dict[str, Any] = {"n_way": 5, "n_sequences": 150, "stream_length": 8}
 HOW_TO_READ = (
     "Test letters come from alphabets no model has seen; every task shows one picture per class and asks for one more, "
     "in shuffled order. A difference is real only if it is larger than the intervals; ECE is how far stated confidence "
@@ -51,61 +53,42 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 50.0, device: st
     stores = {split: open_split("glyphs", split) for split in ("train", "val", "test")}
     counts = ", ".join(f"{s.n_classes} {name}" for name, s in stores.items())
     console.print(f"glyphs: {counts} classes; three models train for {seconds:.0f} s each")
-    rows, positions, reliability, pictures = _floors(stores["test"], out), [], [], []
-    folder = out / "runs" / new_run_id()
+    ledger, folder = out / "results", out / "runs" / new_run_id()
+    rows, positions, reliability, pictures = [], [], [], []
+    for system, floor in FLOORS.items():
+        for setting, result in _measure(floor, stores["test"], ledger, "cpu").items():
+            rows.append(_row(system, setting, result, None))
     for system, recipe in RECIPES.items():
         run = train(
-            recipe, out=folder / recipe.replace("/", "."), results=out / "results", device=device, seed=seed,
+            recipe, out=folder / recipe.replace("/", "."), results=ledger, device=device, seed=seed,
             max_minutes=seconds / 60, test=False, stores=stores,
         )  # fmt: skip
-        results = _measure(run, stores["test"], where)
+        results = _measure(str(run.folder), stores["test"], ledger, device)
         for setting, result in results.items():
             rows.append(_row(system, setting, result, float(run.record.training["seconds"])))
-        stream = evaluate(run.method, stores["test"], _protocol(5, 2000, 8), where)
+        stream = bench(run.folder, results=ledger, device=device, store=stores["test"], progress=False, **STREAM)[1][0]
         positions.append(_positions(system, stream))
         reliability.append(_reliability(system, results["5-way 1-shot"]))
-        if "edges" in (picture := _picture(system, run.method, stores["test"], where))[1]:
-            pictures.append(picture[0])
+        pictures += _picture(system, run.method, stores["test"], where)
         console.print(f"  {system}: {100 * results['5-way 1-shot'].metrics['accuracy']:.1f} % (5-way 1-shot)")
     rows.sort(key=lambda r: list(SETTINGS).index(r.setting))
-    page = QuickstartData(
-        rows,
-        time.monotonic() - clock,
-        describe_device(where),
-        current_commit(),
-        HOW_TO_READ,
-        pictures,
-        positions,
-        reliability,
-    )
+    took, device_name = time.monotonic() - clock, describe_device(where)
+    page = QuickstartData(rows, took, device_name, current_commit(), HOW_TO_READ, pictures, positions, reliability)
     file = out / "report.html"
     file.write_text(quickstart_page(page), encoding="utf-8")
     console.print(quickstart_table(rows), positions_table(positions), HOW_TO_READ)
-    console.print(f"report: {file}   checkpoints: {folder}   records: {out / 'results'}   ({page.seconds_total:.0f} s)")
+    console.print(f"report: {file}   checkpoints: {folder}   records: {ledger}   ({took:.0f} s)")
     return file
 
 
-def _protocol(n_way: int, tasks: int, stream_length: int = 1) -> Protocol:
-    return Protocol("glyphs", n_way=n_way, n_query=1, stream_length=stream_length, n_sequences=tasks // stream_length)
-
-
-def _floors(store: Store, out: Path) -> list[QuickstartRow]:
-    rows = []
-    for system, method in FLOORS.items():
-        for setting, (n_way, tasks) in SETTINGS.items():
-            _, (result,) = bench(
-                method, recipe=RECIPES["ProtoNet"], results=out / "results", progress=False, store=store,
-                n_way=n_way, n_query=1, n_sequences=tasks, device="cpu",
-            )  # fmt: skip
-            rows.append(_row(system, setting, result, None))
-    return rows
-
-
-def _measure(run: TrainedRun, store: Store, device: torch.device) -> Mapping[str, Result]:
-    """Each setting under the protocol a single task has; slot memory starts empty there."""
+def _measure(model: str, store: Store, ledger: Path, device: str) -> Mapping[str, Result]:
+    """Each setting as single tasks, where slot memory starts empty; every answer leaves a run record."""
+    recipe = RECIPES["ProtoNet"] if model in FLOORS.values() else None
     return {
-        setting: evaluate(run.method, store, _protocol(n_way, tasks), device)
-        for setting, (n_way, tasks) in SETTINGS.items()
+        setting: bench(
+            model, recipe=recipe, results=ledger, device=device, store=store, progress=False, stream_length=1, **change
+        )[1][0]
+        for setting, change in SETTINGS.items()
     }
 
 
@@ -124,24 +107,22 @@ def _reliability(system: str, result: Result) -> ReliabilityCurve:
 
 
 @torch.no_grad()
-def _picture(
-    system: str, method: Method, store: Store, device: torch.device
-) -> tuple[EpisodePicture, Mapping[str, torch.Tensor]]:
-    """One test task as a person sees it, with the model's adjacency and answer."""
-    protocol = replace(_protocol(5, 1), n_query=2, seed=7)
-    tasks = frozen_tasks(store, protocol)
+def _picture(system: str, method: Method, store: Store, device: torch.device) -> list[EpisodePicture]:
+    """One test task as a person sees it, with the model's adjacency and answer; nothing for a model without a graph."""
+    tasks = frozen_tasks(store, Protocol("glyphs", n_way=5, n_query=2, n_sequences=1, seed=7))
     (episode,), (answers,) = episodes_at(store, tasks, 5, device)
     prediction = method.eval().predict(episode)
-    edges = prediction.details.get("edges")
-    names = [store.info.class_names[i] for i in tasks.class_ids[0, 0]]
-    picture = EpisodePicture(
-        episode.support[0, :, 0].cpu().numpy(),
-        episode.support_labels[0].cpu().numpy(),
-        episode.query[0, :, 0].cpu().numpy(),
-        answers.query_labels[0].cpu().numpy(),
-        None if edges is None else np.asarray(edges[0].cpu()),
-        prediction.log_probs[0].exp().cpu().numpy(),
-        names,
-        system,
-    )
-    return picture, prediction.details
+    if "edges" not in prediction.details:
+        return []
+    return [
+        EpisodePicture(
+            episode.support[0, :, 0].cpu().numpy(),
+            episode.support_labels[0].cpu().numpy(),
+            episode.query[0, :, 0].cpu().numpy(),
+            answers.query_labels[0].cpu().numpy(),
+            prediction.details["edges"][0].cpu().numpy(),
+            prediction.log_probs[0].exp().cpu().numpy(),
+            [store.info.class_names[i] for i in tasks.class_ids[0, 0]],
+            system,
+        )
+    ]

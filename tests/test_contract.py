@@ -36,6 +36,7 @@ class Variant:
 
 VARIANTS = [
     *(Variant(stem) for stem in METHODS),
+    Variant("stage_one", (("n_base_classes", 10), ("head", "cosine"), ("centring", False))),
     Variant("egnn", (("transductive", False),)),
     Variant("cml_bgnn", (("history", "none"),)),
     Variant("cml_bgnn", (("history", "none"), ("transductive", False))),
@@ -68,7 +69,7 @@ def steps(method: Method, count: int) -> list[float]:
     optimiser = torch.optim.Adam(method.parameters(), 5e-3)
     losses = []
     for _ in range(count):
-        total = method.loss(TrainBatch(*sequence(slot_order="class-order"))).total
+        total = method.loss(train_batch(slot_order="class-order")).total
         optimiser.zero_grad()
         total.backward()
         optimiser.step()
@@ -79,6 +80,12 @@ def steps(method: Method, count: int) -> list[float]:
 def sequence(**changes: Any) -> tuple[tuple[Episode, ...], tuple[Answers, ...]]:
     protocol = Protocol("toy", n_way=N_WAY, n_shot=N_SHOT, n_query=N_QUERY, stream_length=STEPS, n_sequences=SEQUENCES)
     return episodes_at(STORE, frozen_tasks(STORE, replace(protocol, **changes)), N_WAY)
+
+
+def train_batch(**changes: Any) -> TrainBatch:
+    """A sequence, and three images of each class for methods that learn from base classes."""
+    rows = torch.arange(0, len(STORE.images), 4)
+    return TrainBatch(*sequence(**changes), class_batch=(STORE.gather(rows), rows // 12))
 
 
 @torch.no_grad()
@@ -210,7 +217,7 @@ def test_the_loss_reaches_every_parameter(method: Method) -> None:
     if not method.card.trainable:
         pytest.skip("nothing to train")
     method.train()
-    terms = method.loss(TrainBatch(*sequence()))
+    terms = method.loss(train_batch())
     assert isinstance(terms, LossTerms) and terms.total.ndim == 0
     terms.total.backward()
     groups = {id(p) for group in method.parameter_groups() for p in group["params"]}

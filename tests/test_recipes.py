@@ -53,6 +53,22 @@ def test_equal_settings_have_equal_digests_whatever_their_name() -> None:
     assert first.digest != recipe_from_dict(changed, "a", "a.toml").digest
 
 
+def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
+    """Runs from before these keys keep their digest; each use gives another one, the path as it is written."""
+    plain = recipe_from_dict(WHOLE, "a", "a.toml")
+    assert plain.digest == "725e4555df531753"
+    changes = (
+        {"data": {"dataset": "glyphs", "class_batch": 8}},
+        {"train": {"iterations": 10, "sequences": 2, "freeze_backbone": True}},
+        {"backbone": {"name": "conv4", "weights": "runs/a"}},
+        {"backbone": {"name": "conv4", "weights": "./runs/a"}},
+    )
+    recipes = [recipe_from_dict({**WHOLE, **change}, "a", "a.toml") for change in changes]
+    assert len({plain.digest, *(r.digest for r in recipes)}) == 5
+    assert recipes[2].backbone_weights == "runs/a" and recipes[2].backbone_settings == {}
+    assert recipes[2].to_dict()["backbone_weights"] == "runs/a"
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -63,6 +79,8 @@ def test_equal_settings_have_equal_digests_whatever_their_name() -> None:
         ({"data": {"dataset": "glyphs", "slot_order": "any"}}, "it takes 'shuffled' or 'class-order'"),
         ({"data": {"dataset": "glyphs", "n_way": 0}}, r"n_way = 0 but at least 1 is needed"),
         ({"data": {"dataset": "glyphs", "labelled_fraction": 0.0}}, "labelled_fraction = 0.0"),
+        ({"data": {"dataset": "glyphs", "class_batch": -1}}, r"class_batch = -1 but at least 0 is needed"),
+        ({"backbone": {"name": "conv4", "weights": 3}}, r"\[backbone\]: weights = 3 does not fit; it takes a text"),
         ({"train": {"iterations": 10}}, r"\[train\]: missing .* 'sequences'"),
         ({"train": {"iterations": 10, "sequences": 1, "schedule": "step"}}, "needs schedule_step of at least 1, not 0"),
         ({"method": "proto_net"}, r"a \[method\] table with a name is needed"),

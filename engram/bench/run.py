@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import torch
 
 from engram.bench.evaluate import Result, evaluate
 from engram.bench.metrics import paired_difference
-from engram.data.datasets import open_split
 from engram.data.protocol import Protocol
 from engram.data.store import Store
-from engram.errors import EngramError
+from engram.errors import EngramError, nearest
 from engram.ledger import (
+    Evaluation,
     RunRecord,
     current_commit,
     new_run_id,
@@ -26,9 +27,11 @@ from engram.ledger import (
     utc_now,
     write_record,
 )
+from engram.methods import METHODS
 from engram.recipes import Recipe, load_recipe
 from engram.train.build import build_method, choose_device, resolve_method
 from engram.train.checkpoint import load, load_method
+from engram.train.features import open_stores
 from engram.train.run import RESULTS, describe_device, protocols_of
 from engram.types import Method
 
@@ -44,17 +47,19 @@ def bench(
     predictions: bool = False,
     progress: bool = True,
     note: str = "",
+    features: Path | None = None,
     store: Store | None = None,
     **changes: Any,
 ) -> tuple[RunRecord, tuple[Result, ...]]:
     """Answer a recipe's protocols with a checkpoint folder, or with an untrained method by name and a recipe.
 
+    ``features`` is a folder of `engram.train.features.write_features`, used in place of the dataset's images.
     ``changes`` replace fields of the protocol: n_way, n_shot, n_query, n_sequences, slot_order, stream_length, ...
     """
     where = choose_device(device)
-    method_of, chosen, trained_by = _resolve(str(model), recipe)
-    opened = store or open_split(chosen.data.dataset, split, data)
-    protocols = _protocols(chosen, split, changes)
+    method_of, chosen, asked, trained_by = _resolve(str(model), recipe)
+    opened = store or open_stores(asked.data.dataset, (split,), data, features)[split]
+    protocols = _protocols(asked, split, changes)
     for protocol in protocols:
         protocol.check(opened)
     method = method_of(opened).to(where)
@@ -75,53 +80,71 @@ def bench(
         commit=current_commit(),
         device=describe_device(where),
         versions=software_versions(),
+        training={"features": opened.info.source} if features else {},
         trained_by=trained_by,
         note=note,
     )
     stem = record_path(results, record).with_suffix("").name
     evaluations = []
     for i, test in enumerate(tests):
-        test.save_tasks(results / f"tasks/{stem}.{i}.npz", predictions)
+        _save_tasks(test, results / f"tasks/{stem}.{i}.npz", predictions)
         evaluations.append(test.to_evaluation(f"tasks/{stem}.{i}.npz"))
     record = replace(record, evaluations=evaluations)
     write_record(results, record)
     return record, tests
 
 
-def _resolve(model: str, recipe: str | None) -> tuple[Any, Recipe, str]:
-    """How to make the method once the store is open, the recipe, and the training run behind it."""
+def _save_tasks(result: Result, path: Path, predictions: bool) -> None:
+    try:
+        result.save_tasks(path, predictions)
+    except OSError as error:
+        raise EngramError(f"the per-task results {path} could not be written: {error.strerror or error}") from error
+
+
+def _resolve(model: str, recipe: str | None) -> tuple[Any, Recipe, Recipe, str]:
+    """How to make the method once the store is open, its own recipe, the recipe whose tasks it is asked, its run."""
     if Path(model).exists():
         checkpoint = load(Path(model), which="best")
-        chosen = load_recipe(recipe) if recipe else checkpoint.recipe
-        if chosen.method != checkpoint.state.method:
+        asked = load_recipe(recipe) if recipe else checkpoint.recipe
+        if asked.method != checkpoint.state.method:
             raise EngramError(
-                f"{model} is a checkpoint of {checkpoint.state.method} but the recipe {chosen.name} "
-                f"is for {chosen.method}: give a recipe of {checkpoint.state.method}"
+                f"{model} is a checkpoint of {checkpoint.state.method} but the recipe {asked.name} "
+                f"is for {asked.method}: give a recipe of {checkpoint.state.method}"
             )
 
         def from_checkpoint(store: Store) -> Method:
             if tuple(checkpoint.state.image_shape) != store.image_shape:
+                trained_on, here = ("x".join(map(str, s)) for s in (checkpoint.state.image_shape, store.image_shape))
                 raise EngramError(
-                    f"{model} was trained on images of {checkpoint.state.image_shape} but {store.info.dataset} has "
-                    f"{store.image_shape}: "
+                    f"{model} was trained on images of {trained_on} but those of {store.info.dataset} are {here}: "
                     f"give a recipe for the dataset it was trained on"
                 )
             return load_method(checkpoint, torch.device("cpu"))
 
-        return from_checkpoint, chosen, checkpoint.state.run_id
-    kind = resolve_method(model)
-    if kind.card.trainable:
+        return from_checkpoint, checkpoint.recipe, asked, checkpoint.state.run_id
+    untrained = [stem for stem, kind in METHODS.items() if not kind.card.trainable]
+    if ":" not in model and model not in METHODS:
+        raise EngramError(f"there is neither a run folder nor an untrained method '{model}'{nearest(model, untrained)}")
+    if resolve_method(model).card.trainable:
         raise EngramError(
-            f"'{model}' is no checkpoint folder, and the method of that name must be trained first: "
-            f"engram train {model}/..."
+            f"'{model}' is a method that must be trained first, not a run folder: engram train, then bench its folder"
         )
     if recipe is None:
         raise EngramError(
             f"engram bench {model} needs --recipe to say which data and tasks, such as --recipe proto_net/glyphs_5w1s"
         )
     base = load_recipe(recipe)
-    chosen = replace(base, method=model, method_settings={}, backbone="flatten", backbone_settings={}, paper=None)
-    return (lambda store: build_method(chosen, store.image_shape, torch.device("cpu"))), chosen, ""
+    chosen = replace(
+        base,
+        name=f"{model}/{base.name.split('/')[-1]}",  # its own, or the floor would pass as the recipe's result
+        method=model,
+        method_settings={},
+        backbone="flatten",
+        backbone_settings={},
+        backbone_weights="",
+        paper=None,
+    )
+    return (lambda store: build_method(chosen, store.image_shape, torch.device("cpu"))), chosen, base, ""
 
 
 def _protocols(recipe: Recipe, split: str, changes: dict[str, Any]) -> tuple[Protocol, ...]:
@@ -136,7 +159,7 @@ def compare(first: Path, second: Path) -> list[dict[str, Any]]:
     rows = []
     for a in records[0].evaluations:
         for b in records[1].evaluations:
-            if a.tasks_digest != b.tasks_digest:
+            if _questions(a) != _questions(b):
                 continue
             correct = [_correct(Path(p), e.tasks_file) for p, e in ((first, a), (second, b))]
             rows.append({"protocol": a.protocol, **paired_difference(*correct)})
@@ -145,11 +168,16 @@ def compare(first: Path, second: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def _questions(evaluation: Evaluation) -> tuple[str, str]:
+    """Index lists can agree by chance of sizes; with the same images behind them they are the same questions."""
+    return evaluation.tasks_digest, str(evaluation.protocol.get("dataset_digest"))
+
+
 def _correct(record: Path, file: str) -> np.ndarray:
     try:
         with np.load(record.parent / file) as arrays:
             return arrays["correct"].astype(np.float64)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise EngramError(
             f"the per-task results {record.parent / file} of {record.name} cannot be read: bench the model again"
         ) from error

@@ -24,12 +24,15 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 def augment(images: Tensor, kind: str, generator: torch.Generator | None = None) -> Tensor:
     """Random transform of each uint8 image (n, C, H, W) on its device; the same shape and type comes back.
 
-    crop: shift by up to 4 pixels with zero padding; crop_flip: and mirror; affine: small rotation, scale and shift.
+    crop: shift by up to 4 pixels with zero padding; crop_flip: and mirror; affine: small rotation, scale and shift;
+    standard, for photographs: window of 70 to 100 % of the area, mirror, brightness, contrast and saturation.
     """
     if kind == "none":
         return images
     if kind in ("crop", "crop_flip"):
         return _shift(images, 4, kind == "crop_flip", generator)
+    if kind == "standard":
+        return _standard(images, generator)
     return _affine(images, generator)
 
 
@@ -67,3 +70,43 @@ def _affine(images: Tensor, generator: torch.Generator | None) -> Tensor:
     )
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
     return F.grid_sample(images.float(), grid, align_corners=False).round().to(torch.uint8)
+
+
+CHUNK = 512
+"""images transformed at once, so that float copies and grids stay small; results do not depend on it"""
+
+
+def _standard(images: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Window, mirror and colour of each image; every number is drawn before the first chunk."""
+    n = len(images)
+    area, shift_x, shift_y, mirror, *factors = torch.rand(7, n, device=images.device, generator=generator)
+    side = (0.7 + 0.3 * area).sqrt()
+    # Output x in [-1, 1] reads input side * x + shift; |shift| <= 1 - side keeps the window inside the image.
+    shift_x, shift_y = ((2 * shift - 1) * (1 - side) for shift in (shift_x, shift_y))
+    zero, flipped = torch.zeros_like(side), torch.where(mirror < 0.5, -side, side)
+    window = torch.stack([flipped, zero, shift_x, zero, side, shift_y], 1).view(n, 2, 3)
+    jitter = 0.6 + 0.8 * torch.stack(factors, 1)
+    result = torch.empty_like(images, memory_format=torch.contiguous_format)
+    for start in range(0, n, CHUNK):
+        part = slice(start, start + CHUNK)
+        grid = F.affine_grid(window[part], list(images[part].shape), align_corners=False)
+        seen = F.grid_sample(images[part].float(), grid, padding_mode="border", align_corners=False)
+        result[part] = _recolour(seen, jitter[part]).clamp(0, 255).round().to(torch.uint8)
+    return result
+
+
+def _recolour(images: Tensor, jitter: Tensor) -> Tensor:
+    """brightness b, contrast c, saturation s as one map: x -> b (c S x + (1 - c) m), S = s I + (1 - s) 1 g'.
+
+    g are the weights of grey and m the mean grey of the image, which S leaves as it is; where there is one channel
+    S = 1. Shapes: (n, C, H, W), (n, 3) -> (n, C, H, W).
+    """
+    channels = images.shape[1]
+    weights = (0.299, 0.587, 0.114) if channels == 3 else (1 / channels,) * channels
+    # One number at a time from the host would wait for the device at every step; `full` does not.
+    grey = torch.cat([images.new_full((1,), w) for w in weights])
+    brightness, contrast, saturation = jitter[:, :, None, None].unbind(1)
+    identity = torch.eye(channels, device=images.device)
+    colours = brightness * contrast * (saturation * identity + (1 - saturation) * grey)
+    mean_grey = (images.mean((2, 3)) @ grey)[:, None, None]
+    return torch.baddbmm(brightness * (1 - contrast) * mean_grey, colours, images.flatten(2)).view_as(images)

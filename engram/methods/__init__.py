@@ -5,11 +5,13 @@ from engram.methods.cml_bgnn import CmlBgnn
 from engram.methods.egnn import Egnn
 from engram.methods.pixel_centroid import PixelCentroid
 from engram.methods.proto_net import ProtoNet
+from engram.methods.stage_one import StageOne
 from engram.types import Method
 
 METHODS: dict[str, type[Method]] = {
     "chance": Chance,
     "pixel_centroid": PixelCentroid,
+    "stage_one": StageOne,
     "proto_net": ProtoNet,
     "egnn": Egnn,
     "cml_bgnn": CmlBgnn,

@@ -32,6 +32,8 @@ class Encoder(nn.Module):
         if images.dtype == torch.uint8:
             # One multiply-add per pixel: (x / 255 - mean) / std with the constants folded.
             images = images.float() * (1 / (255 * self.std)) - self.mean / self.std
+        else:
+            images = images.float()  # features may be stored in half precision
         if images.ndim == 4:
             images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):

@@ -73,10 +73,13 @@ def place(store: Store, device: torch.device) -> Store:
 class BatchSource:
     """Draws the training batches of a run; the same seed gives the same batches on one kind of device."""
 
-    def __init__(self, store: Store, protocol: Protocol, augmentation: str, device: torch.device) -> None:
+    def __init__(
+        self, store: Store, protocol: Protocol, augmentation: str, device: torch.device, class_batch: int = 0
+    ) -> None:
         self.store = store
         self.protocol = protocol
         self.device = device
+        self.class_batch = class_batch
         # Augmentation knows pixels only; features from a store pass as they are.
         is_pixels = store.images.dtype == torch.uint8 and len(store.image_shape) == 3
         self.augmentation = augmentation if is_pixels else "none"
@@ -86,7 +89,16 @@ class BatchSource:
     def draw(self, progress: float) -> TrainBatch:
         tasks = draw_tasks(self.store, self.protocol, self.tasks)
         episodes, answers = episodes_at(self.store, tasks, self.protocol.n_way, self.device)
-        return TrainBatch(self._augmented(episodes), answers, progress=progress)
+        return TrainBatch(self._augmented(episodes), answers, self._class_batch(), progress)
+
+    def _class_batch(self) -> tuple[Tensor, Tensor] | None:
+        """(n, ...) images drawn evenly over the whole split and their (n,) classes; none asked for draws no number."""
+        if not self.class_batch:
+            return None
+        rows = self.tasks.integers(0, len(self.store.images), self.class_batch)
+        ids = torch.from_numpy(np.searchsorted(self.store.offsets, rows, side="right") - 1)
+        images = self.store.gather(torch.from_numpy(rows)).to(self.device, non_blocking=True)
+        return augment(images, self.augmentation, self.transforms), ids.to(self.device, non_blocking=True)
 
     def _augmented(self, episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
         """All images of all steps in one call."""

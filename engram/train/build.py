@@ -68,9 +68,8 @@ def build_method(
         torch.random.default_generator.manual_seed(recipe.train.seed)
         method = kind(Encoder(_backbone(recipe, image_shape), mean, std, precision), config)
     method = method.to(device)
-    if device.type == "cuda":
-        # The encoder hands images on in channels-last layout; weights in the same layout save a conversion each step.
-        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    # The encoder hands images on in channels-last layout; weights in the same layout save a conversion each step.
+    method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return method
 
 

@@ -89,7 +89,8 @@ class Checkpoint:
         """The recipe the run was started with."""
         raw = dict(self.state.recipe)
         raw["method"] = {"name": raw["method"], **raw.pop("method_settings")}
-        raw["backbone"] = {"name": raw["backbone"], **raw.pop("backbone_settings")}
+        start = raw.pop("backbone_weights", "")
+        raw["backbone"] = {"name": raw["backbone"], "weights": start, **raw.pop("backbone_settings")}
         name = raw.pop("name")
         return recipe_from_dict({k: v for k, v in raw.items() if v is not None}, name, f"{self.folder}/state.json")
 
@@ -164,26 +165,26 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
 def load_method(checkpoint: Checkpoint, device: torch.device, precision: str | None = None) -> Method:
     """The checkpoint's method with its weights, in evaluation mode on ``device``."""
     method = build_method(checkpoint.recipe, checkpoint.state.image_shape, device, precision)
-    load_weights(method, checkpoint)
+    load_weights(method, checkpoint)  # whatever the run started from is not needed any more
     return method.eval()
 
 
 def load_weights(method: Method, checkpoint: Checkpoint) -> None:
     """Strictly: every name and shape must agree, else the first difference is told and nothing is changed."""
     weights = checkpoint.tensors("weights")
-    own = {name: tuple(value.shape) for name, value in method.state_dict().items()}
-    saved = {name: tuple(value.shape) for name, value in weights.items()}
-    for name in sorted(own.keys() | saved.keys()):
-        if own.get(name) != saved.get(name):
-            raise EngramError(
-                f"the weights in {checkpoint.folder} do not fit {type(method).__name__}: {name} is "
-                f"{_shape(saved.get(name))} in the file but {_shape(own.get(name))} in the model"
-            )
+    check_fit(method.state_dict(), weights, f"the weights in {checkpoint.folder} do not fit {type(method).__name__}")
     method.load_state_dict(weights)
 
 
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "absent" if shape is None else "x".join(map(str, shape)) or "a single number"
+def check_fit(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], sentence: str) -> None:
+    """Refuse at the first name or shape that differs; ``sentence`` says of what."""
+    for name in sorted(own.keys() | saved.keys()):
+        if (shape := _shape(saved.get(name))) != (expected := _shape(own.get(name))):
+            raise EngramError(f"{sentence}: {name} is {shape} in the file but {expected} in the model")
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return "absent" if tensor is None else "x".join(map(str, tensor.shape)) or "a single number"
 
 
 def last_step(run_folder: Path) -> Path | None:

@@ -20,6 +20,7 @@ from engram.recipes.schema import Recipe
 from engram.train.lock import RunLock
 from engram.train.progress import Display, Pace, ScalarLog
 from engram.train.signals import StopRequest
+from engram.train.start import start_backbone
 from engram.train.trainer import Trainer
 from engram.types import Method
 
@@ -87,6 +88,8 @@ def train(
     """
     limits = Limits(max_minutes, max_iterations)
     trainer = Trainer(recipe, stores, Path(run_folder), device, precision)
+    if recipe.backbone_weights and not resume:  # a resumed run has weights of its own
+        start_backbone(trainer.method, recipe)
     with RunLock(trainer.folder), _fast_arithmetic(device):
         trainer.begin(resume)
         if compile_encoder:

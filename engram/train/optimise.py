@@ -19,7 +19,11 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
     """Adam or SGD over ``method.parameter_groups()``; a group may bring its own ``lr`` or ``weight_decay``."""
     if settings.clip != "none" and settings.clip_value <= 0:
         raise EngramError(f"[train]: clip = '{settings.clip}' needs clip_value above 0, not {settings.clip_value}")
-    groups = [group for group in method.parameter_groups() if group["params"]]
+    # Frozen parameters stay out, also where a method lists them.
+    listed = [
+        {**group, "params": [p for p in group["params"] if p.requires_grad]} for group in method.parameter_groups()
+    ]
+    groups = [group for group in listed if group["params"]]
     if not groups:
         raise EngramError(f"{type(method).__name__} has no parameters to train with this backbone: bench it directly")
     fused = True if device.type == "cuda" else None

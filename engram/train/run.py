@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from engram.bench.evaluate import Result, evaluate
-from engram.data.datasets import open_split
 from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.ledger import RunRecord, current_commit, new_run_id, record_path, software_versions, utc_now, write_record
 from engram.recipes import Recipe, load_recipe
 from engram.train.build import choose_device, resolve_method
+from engram.train.features import SPLITS, open_stores
 from engram.train.loop import TrainOutcome
 from engram.train.loop import train as run_loop
 from engram.types import Method
@@ -87,9 +87,13 @@ def train(
     compile_encoder: bool = False,
     progress: bool = True,
     note: str = "",
+    features: Path | None = None,
     stores: Mapping[str, Store] | None = None,
 ) -> TrainedRun:
-    """Train a recipe, answer its test protocols with the best-on-validation weights, and append a run record."""
+    """Train a recipe, answer its test protocols with the best-on-validation weights, and append a run record.
+
+    ``features`` is a folder of `engram.train.features.write_features`, used in place of the dataset's images.
+    """
     chosen = load_recipe(recipe) if isinstance(recipe, str) else recipe
     chosen = adapt(
         chosen,
@@ -108,7 +112,7 @@ def train(
         )
     where = choose_device(device)
     folder = out or Path("runs") / chosen.name.replace("/", ".")
-    opened = stores or {s: open_split(chosen.data.dataset, s, data) for s in ("train", "val", "test")}
+    opened = stores or open_stores(chosen.data.dataset, SPLITS, data, features)
     if test:
         for protocol in protocols_of(chosen):
             protocol.check(opened["test"])  # before hours of training, not after
@@ -124,6 +128,8 @@ def train(
         failed = replace(blank, status="failed", error=str(error), seconds=time.monotonic() - clock, note=note)
         write_record(results, failed)
         raise
+    if features:
+        outcome = replace(outcome, training={**outcome.training, "features": opened["train"].info.source})
     record = _complete(blank, outcome, tests, results, predictions, time.monotonic() - clock, note)
     path = write_record(results, record)
     return TrainedRun(record, path, outcome.method, tests, folder)

@@ -47,6 +47,9 @@ class Trainer:
         self.method = build_method(recipe, stores["train"].image_shape, device, precision)
         if not self.method.card.trainable:
             raise EngramError(f"method '{recipe.method}' has nothing to train: bench it directly")
+        self._check_base_classes(stores["train"])
+        if self.settings.freeze_backbone:
+            self.method.backbone.requires_grad_(False)
         self.optimiser = build_optimiser(self.method, self.settings, device)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.protocol = training_protocol(recipe).for_store(stores["train"])
@@ -62,6 +65,15 @@ class Trainer:
         self.earlier_seconds = self.earlier_validation_seconds = self.validation_seconds = 0.0
         self.started = time.monotonic()
 
+    def _check_base_classes(self, store: Store) -> None:
+        """A base classifier needs a row for every class: known here, before a step fails on the device."""
+        rows = getattr(self.method.config, "n_base_classes", store.n_classes)
+        if rows < store.n_classes:
+            raise EngramError(
+                f"[method] n_base_classes = {rows} but {store.info.dataset} {store.info.split} has {store.n_classes} "
+                f"classes: set it to {store.n_classes}"
+            )
+
     def begin(self, resume: bool) -> None:
         """Start in a folder without a run, or go on from the last step of the run there."""
         last = checkpoints.last_step(self.folder)
@@ -72,12 +84,18 @@ class Trainer:
             self._check_same_run(saved)
         self.val_store = place(self.stores["val"], self.device)
         train_store = place(self.stores["train"], self.device)
-        self.source = BatchSource(train_store, self.protocol, self.recipe.data.augmentation, self.device)
+        data = self.recipe.data
+        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, data.class_batch)
         torch.manual_seed(self.settings.seed)  # dropout and a method's own samples
         if saved:
             self._restore(saved)
-        self.method.train()
+        self._training_mode()
         self.started = time.monotonic()
+
+    def _training_mode(self) -> None:
+        self.method.train()
+        if self.settings.freeze_backbone:
+            self.method.backbone.eval()  # else running statistics would still move, and dropout still drop
 
     def _check_same_run(self, saved: checkpoints.Checkpoint) -> None:
         state = saved.state
@@ -143,6 +161,7 @@ class Trainer:
         started = time.monotonic()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             result = evaluate(self.method, self.val_store, self.validation, self.device)
+        self._training_mode()
         self.validation_seconds += time.monotonic() - started
         losses = self.window.means()
         row = {"iteration": self.iteration, "loss": losses.pop("loss"), "learning_rate": self.learning_rate}

@@ -135,6 +135,16 @@ def test_features_pass_a_flatten_backbone_whatever_the_recipe_names() -> None:
     assert torch.equal(method.backbone(features), features)
 
 
+def test_weights_and_images_have_one_layout() -> None:
+    weight = build_method(RECIPE, (3, 16, 16), CPU).backbone.backbone.blocks[1][0].weight
+    assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
+
+
+def test_half_precision_features_become_float32() -> None:
+    features = torch.randn(3, 40).half()
+    assert torch.equal(build_method(RECIPE, (40,), CPU).backbone(features), features.float())
+
+
 def test_settings_and_channels_are_checked() -> None:
     with pytest.raises(EngramError, match=r"toy \[method\]: unknown key 'temperatur'; did you mean 'temperature'\?"):
         build_method(replace(RECIPE, method_settings={"temperatur": 1.0}), (1, 16, 16), CPU)

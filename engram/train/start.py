@@ -1,0 +1,34 @@
+"""Starting a backbone from the weights of an earlier run, most often stage one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engram.errors import EngramError
+from engram.recipes.schema import Recipe
+from engram.train import checkpoint as checkpoints
+from engram.types import Method
+
+PREFIX = "backbone.backbone."
+"""method.backbone is the encoder, and its backbone is what has weights"""
+
+
+def start_backbone(method: Method, recipe: Recipe) -> None:
+    """Copy the backbone of the checkpoint ``recipe.backbone_weights``, of whichever method, into ``method``.
+
+    Every name and shape must agree, and so must the normalisation: weights made for other pixels would fit in shape
+    and see nothing.
+    """
+    found = checkpoints.load(Path(recipe.backbone_weights))
+    before, now = found.recipe.data.normalisation, recipe.data.normalisation
+    if before != now:
+        raise EngramError(
+            f"the backbone in {found.folder} was trained with normalisation '{before}' but {recipe.name} [data] has "
+            f"'{now}': use '{before}'"
+        )
+    saved, own = (
+        {name: value for name, value in tensors.items() if name.startswith(PREFIX)}
+        for tensors in (found.tensors("weights"), method.state_dict())
+    )
+    checkpoints.check_fit(own, saved, f"the backbone in {found.folder} does not fit '{recipe.backbone}'")
+    method.load_state_dict(saved, strict=False)

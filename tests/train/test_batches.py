@@ -1,0 +1,63 @@
+"""Batches of base classes beside the tasks; where none are asked for, nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy_run import RECIPE, make_stores
+
+from engram.data.episodes import draw_tasks, episodes_at
+from engram.data.store import Store
+from engram.train.batches import BatchSource, training_protocol
+
+CPU = torch.device("cpu")
+
+
+def source(store: Store | None = None, augmentation: str = "none", **changes: Any) -> BatchSource:
+    return BatchSource(store or make_stores()["train"], training_protocol(RECIPE), augmentation, CPU, **changes)
+
+
+def test_draws_without_a_class_batch_are_those_of_the_tasks_alone() -> None:
+    """The stream of draws of runs from before: tasks only, one after the other from the seed."""
+    store, protocol, rng = make_stores()["train"], training_protocol(RECIPE), np.random.default_rng(RECIPE.train.seed)
+    drawn = source()
+    for _ in range(3):
+        batch = drawn.draw(0.5)
+        episodes, answers = episodes_at(store, draw_tasks(store, protocol, rng), protocol.n_way)
+        assert batch.class_batch is None and batch.progress == 0.5
+        for mine, expected in zip(batch.episodes, episodes, strict=True):
+            assert torch.equal(mine.support, expected.support) and torch.equal(mine.query, expected.query)
+        assert all(torch.equal(a.query_labels, b.query_labels) for a, b in zip(batch.answers, answers, strict=True))
+
+
+def test_class_batch_is_even_over_images_and_knows_its_classes() -> None:
+    """Each image says its own row, so its class can be looked up; classes of 2, 0, 5 and 13 images."""
+    counts = [2, 0, 5, 13]
+    labels = np.repeat(np.arange(4), counts)
+    store = Store.from_arrays(torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1), counts, "toy", "train")
+    drawn = source(store, class_batch=2000)
+    images, ids = drawn._class_batch() or ()
+    assert images.shape == (2000, 1, 1, 1) and images.dtype == torch.uint8 and ids.dtype == torch.int64
+    rows = images.flatten().numpy()
+    assert np.array_equal(labels[rows], ids.numpy())
+    share = np.bincount(rows, minlength=20) / 2000
+    assert share.min() > 0.03 and share.max() < 0.07
+
+
+@pytest.mark.parametrize("augmentation", ["none", "crop_flip", "affine", "standard"])
+def test_class_batch_comes_with_the_tasks_augmented_and_repeatable(augmentation: str) -> None:
+    first, again = (source(augmentation=augmentation, class_batch=30).draw(0.0) for _ in range(2))
+    images, ids = first.class_batch or ()
+    assert images.shape == (30, 1, 10, 10) and len(first.episodes) == 2
+    assert torch.equal(images, (again.class_batch or ())[0]) and torch.equal(ids, (again.class_batch or ())[1])
+    plain = (source(class_batch=30).draw(0.0).class_batch or ())[0]
+    assert torch.equal(images, plain) == (augmentation == "none")
+
+
+def test_features_are_not_augmented() -> None:
+    features = Store.from_arrays(torch.arange(30.0).view(30, 1).half(), [5] * 6, "toy", "train")
+    images, ids = source(features, "standard", class_batch=8).draw(0.0).class_batch or ()
+    assert images.dtype == torch.float16 and torch.equal(ids, images.flatten().long() // 5)

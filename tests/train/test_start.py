@@ -1,0 +1,141 @@
+"""Stage one through the one loop, and other methods that start from its backbone, frozen or not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_run import RECIPE, STAGE_ONE, assert_same_end, changed, go, make_stores, train_stage_one
+
+from engram.errors import EngramError
+from engram.train.build import build_method
+from engram.train.checkpoint import load, load_method
+from engram.train.trainer import Trainer
+
+CPU = torch.device("cpu")
+EGNN = {"method": "egnn", "method_settings": {"n_layers": 1, "width": 4}}
+
+
+def backbone_of(path: Path, which: Any = "last") -> dict[str, torch.Tensor]:
+    weights = load(path, which).tensors("weights")
+    return {name: value for name, value in weights.items() if name.startswith("backbone.backbone.")}
+
+
+@pytest.fixture(scope="module")
+def stage_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_stage_one(tmp_path_factory.mktemp("runs") / "stage_one")
+
+
+def test_stage_one_learns_the_base_classes_and_resumes_bit_for_bit(tmp_path: Path, stage_one: Path) -> None:
+    curves = load(stage_one, "last").state.curves
+    assert curves["train_accuracy"][-1] > 0.6 and curves["loss"][-1] < 0.7 * curves["loss"][0]
+    assert max(curves["validation_accuracy"]) > 0.6
+    go(tmp_path / "straight", STAGE_ONE)
+    go(tmp_path / "parts", STAGE_ONE, max_iterations=3)
+    go(tmp_path / "parts", STAGE_ONE, resume=True)
+    assert_same_end(tmp_path / "straight", tmp_path / "parts")
+
+
+def test_base_classifier_smaller_than_the_split_is_refused(tmp_path: Path) -> None:
+    small = replace(STAGE_ONE, method_settings={"n_base_classes": 5})
+    with pytest.raises(EngramError, match=r"n_base_classes = 5 but toy train has 6 classes: set it to 6"):
+        go(tmp_path / "run", small)
+    with pytest.raises(EngramError, match="set class_batch"):
+        go(tmp_path / "run", replace(STAGE_ONE, data=RECIPE.data))
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_another_method_starts_from_the_backbone(tmp_path: Path, stage_one: Path, which: Any) -> None:
+    """From a run folder (its best) or from a checkpoint folder; a rate of 0 leaves the weights as they came."""
+    path = stage_one if which == "best" else load(stage_one, "last").folder
+    recipe = changed(train={"iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}, backbone_weights=str(path))
+    go(tmp_path, recipe)
+    mine, theirs = backbone_of(tmp_path), backbone_of(path, which)
+    assert mine.keys() == theirs.keys()
+    parameters = {name for name in mine if "running" not in name and "batches" not in name}
+    assert parameters and all(torch.equal(mine[name], theirs[name]) for name in parameters)
+    fresh = build_method(recipe, (1, 10, 10), CPU).state_dict()
+    assert not all(torch.equal(mine[name], fresh[name]) for name in parameters)
+
+
+def test_recipe_comes_back_and_neither_bench_nor_resume_needs_the_weights_again(
+    tmp_path: Path, stage_one: Path
+) -> None:
+    start = shutil.copytree(stage_one, tmp_path / "start")
+    recipe = changed(backbone_weights=str(start))
+    go(tmp_path / "straight", recipe)
+    go(tmp_path / "parts", recipe, max_iterations=3)
+    shutil.rmtree(start)
+    found = load(tmp_path / "parts", "last")
+    assert found.recipe == recipe and found.recipe.digest == found.state.recipe_digest == recipe.digest != RECIPE.digest
+    method = load_method(found, CPU)
+    assert all(torch.equal(v, found.tensors("weights")[k]) for k, v in method.state_dict().items())
+    go(tmp_path / "parts", recipe, resume=True)
+    assert_same_end(tmp_path / "straight", tmp_path / "parts")
+    with pytest.raises(EngramError, match="there is no checkpoint at"):
+        go(tmp_path / "new", recipe)
+    assert not (tmp_path / "new").exists()
+
+
+def test_checkpoint_from_before_the_key_is_read(stage_one: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(load(stage_one).folder, tmp_path / "old")
+    raw = json.loads((folder / "state.json").read_text())
+    del raw["recipe"]["backbone_weights"], raw["recipe"]["train"]["freeze_backbone"]
+    (folder / "state.json").write_text(json.dumps(raw))
+    assert load(folder).recipe == load(stage_one).recipe
+
+
+def test_backbones_that_do_not_fit_are_told_with_both_shapes(tmp_path: Path, stage_one: Path) -> None:
+    flat = changed(backbone="flatten", backbone_weights=str(stage_one), **EGNN)
+    with pytest.raises(EngramError, match=r"/best-\d+ does not fit 'flatten': \S+ is 4 in the file but absent in the"):
+        go(tmp_path / "run", flat)
+    stores = {
+        s: type(store)(store.images[..., :8], store.offsets, store.info) for s, store in make_stores().items()
+    }  # narrower images: the last layer has fewer inputs
+    with pytest.raises(EngramError, match=r"layers\.5\.weight is 5x64 in the file but 5x48 in the model"):
+        go(tmp_path / "run", changed(backbone_weights=str(stage_one)), stores=stores)
+    other = replace(RECIPE, data=replace(RECIPE.data, normalisation="centred"), backbone_weights=str(stage_one))
+    with pytest.raises(
+        EngramError, match=r"was trained with normalisation 'unit' but proto_net/toy \[data\] has 'cent"
+    ):
+        go(tmp_path / "run", other)
+    assert not (tmp_path / "run").exists()
+
+
+def test_frozen_backbone_keeps_every_tensor_and_the_rest_learns(tmp_path: Path, stage_one: Path) -> None:
+    recipe = changed(train={"freeze_backbone": True}, backbone_weights=str(stage_one), **EGNN)
+    outcome = go(tmp_path / "straight", recipe)
+    mine, theirs = backbone_of(tmp_path / "straight"), backbone_of(stage_one, "best")
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)  # running statistics too
+    begun = build_method(recipe, (1, 10, 10), CPU)
+    rest = {name: p for name, p in begun.named_parameters() if not name.startswith("backbone.")}
+    trained = load(tmp_path / "straight", "last").tensors("weights")
+    assert rest and not any(torch.equal(trained[name], p) for name, p in rest.items() if p.ndim > 1)
+    assert outcome.training["parameters"] == sum(p.numel() for p in rest.values())
+    go(tmp_path / "parts", recipe, max_iterations=3)
+    go(tmp_path / "parts", recipe, resume=True)
+    assert_same_end(tmp_path / "straight", tmp_path / "parts")
+
+
+def test_frozen_backbone_is_in_evaluation_mode_also_after_a_validation(tmp_path: Path) -> None:
+    trainer = Trainer(changed(train={"freeze_backbone": True}, **EGNN), make_stores(), tmp_path, CPU, None)
+    trainer.begin(resume=False)
+    for _ in range(2):
+        assert trainer.method.training and not any(m.training for m in trainer.method.backbone.modules())
+        trainer.step(0.0)
+        trainer.read_losses()
+        trainer.validate()
+    trainer.step(0.5)
+    assert all(p.grad is None for p in trainer.method.backbone.parameters())
+    frozen = {id(p) for p in trainer.method.backbone.parameters()}
+    assert not frozen & {id(p) for p in trainer.parameters}
+
+
+def test_frozen_method_without_a_rest_has_nothing_to_train(tmp_path: Path) -> None:
+    with pytest.raises(EngramError, match="has no parameters to train"):
+        go(tmp_path, changed(train={"freeze_backbone": True}))
