@@ -75,9 +75,11 @@ def draw_tasks(store: Store, protocol: Protocol, rng: np.random.Generator, n_seq
     n_sequences = n_sequences or protocol.n_sequences
     n_way, steps = protocol.n_way, protocol.stream_length
     pool_size = protocol.pool_classes or store.n_classes
-    pools = distinct(rng, np.full(n_sequences, store.n_classes), pool_size)
     members = distinct(rng, np.full(n_sequences * steps, pool_size), n_way).reshape(n_sequences, steps, n_way)
-    class_ids = np.take_along_axis(pools[:, None, :], members, 2)
+    class_ids = members
+    if pool_size < store.n_classes:
+        pools = rng.random((n_sequences, store.n_classes)).argsort(1)[:, :pool_size]
+        class_ids = np.take_along_axis(pools[:, None, :], members, 2)
 
     query_counts = _query_counts(store, protocol, rng, class_ids)
     needed = protocol.n_shot + int(query_counts.max())
