@@ -5,43 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import tyro
 from rich.console import Console
 
+from engram import flags
 from engram.errors import EngramError
 
 app = tyro.extras.SubcommandApp()
-Device = Annotated[str, tyro.conf.arg(metavar="DEVICE", help="auto, cpu, cuda or cuda:1")]
-Data = Annotated[
-    Path | None,
-    tyro.conf.arg(metavar="FOLDER", help="where the datasets lie", help_behavior_hint="(default: ENGRAM_DATA)"),
-]
-Results = Annotated[Path, tyro.conf.arg(metavar="FOLDER", help="ledger folder of the run records")]
-
-
-def _from_recipe(metavar: str) -> Any:
-    """A flag that changes the recipe where it is given."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="(default: the recipe's)")
-
-
-Whole = Annotated[int | None, _from_recipe("N")]
-Name = Annotated[str | None, _from_recipe("NAME")]
-Precision = Annotated[Literal["fp32", "bf16"] | None, _from_recipe("{fp32,bf16}")]
-Order = Annotated[Literal["shuffled", "class-order"] | None, _from_recipe("{shuffled,class-order}")]
-Balance = Annotated[Literal["balanced", "dirichlet"] | None, _from_recipe("{balanced,dirichlet}")]
-
-
-def _positional(metavar: str) -> Any:
-    return tyro.conf.arg(metavar=metavar)
 
 
 @app.command
 def quickstart(
-    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("quickstart"),
+    out: flags.Folder = Path("quickstart"),
     seconds: float = 50.0,
-    device: Device = "cpu",
+    device: flags.Device = "cpu",
     seed: int = 111,
 ) -> None:
     """Train ProtoNet and CML-BGNN on embedded letters, test on unseen alphabets, write report.html.
@@ -57,13 +36,7 @@ def quickstart(
 
 
 @app.command
-def data(
-    dataset: Annotated[
-        tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[DATASET]", help_behavior_hint="(default: all)")
-    ] = None,
-    data: Data = None,
-    build: bool = False,
-) -> None:
+def data(dataset: flags.Dataset = None, data: flags.Data = None, build: flags.Switch = False) -> None:
     """Say where each benchmark can be had and in which forms it is read; check what is given.
 
     Args:
@@ -77,25 +50,23 @@ def data(
 
 @app.command
 def train(
-    recipe: Annotated[tyro.conf.Positional[str], _positional("RECIPE")],
-    data: Data = None,
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: runs/RECIPE)")] = None,
-    results: Results = Path("results/runs"),
-    device: Device = "auto",
-    seed: Whole = None,
-    iterations: Whole = None,
-    method: Name = None,
-    backbone: Name = None,
-    dataset: Name = None,
-    precision: Precision = None,
-    max_minutes: Annotated[
-        float | None, tyro.conf.arg(metavar="MINUTES", help_behavior_hint="(default: no limit)")
-    ] = None,
-    resume: bool = False,
-    test: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True,
-    predictions: bool = False,
-    compile_encoder: bool = False,
-    note: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = "",
+    recipe: flags.Recipe,
+    data: flags.Data = None,
+    out: flags.RunFolder = None,
+    results: flags.Results = Path("results/runs"),
+    device: flags.Device = "auto",
+    seed: flags.Whole = None,
+    iterations: flags.Whole = None,
+    method: flags.Name = None,
+    backbone: flags.Name = None,
+    dataset: flags.Name = None,
+    precision: flags.Precision = None,
+    max_minutes: flags.Minutes = None,
+    resume: flags.Switch = False,
+    test: flags.Switch = True,
+    predictions: flags.Switch = False,
+    compile_encoder: flags.Switch = False,
+    note: flags.Note = "",
 ) -> None:
     """Train a recipe, test the best weights, append a run record.
 
@@ -113,7 +84,6 @@ def train(
         test: end after training, without the test protocols
         predictions: keep the probabilities of every query beside the record
         compile_encoder: torch.compile the backbone
-        note: a line for the record
     """
     from engram.report.console import record_table
     from engram.train.run import train as call
@@ -129,23 +99,21 @@ def train(
 
 @app.command
 def bench(
-    model: Annotated[tyro.conf.Positional[str], _positional("MODEL")],
-    recipe: Annotated[
-        str | None, tyro.conf.arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")
-    ] = None,
-    data: Data = None,
-    results: Results = Path("results/runs"),
-    device: Device = "auto",
+    model: flags.Model,
+    recipe: flags.AskedRecipe = None,
+    data: flags.Data = None,
+    results: flags.Results = Path("results/runs"),
+    device: flags.Device = "auto",
     split: Literal["train", "val", "test"] = "test",
-    n_way: Whole = None,
-    n_shot: Whole = None,
-    n_query: Whole = None,
-    n_sequences: Whole = None,
-    stream_length: Whole = None,
-    slot_order: Order = None,
-    query_balance: Balance = None,
-    predictions: bool = False,
-    note: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = "",
+    n_way: flags.Whole = None,
+    n_shot: flags.Whole = None,
+    n_query: flags.Whole = None,
+    n_sequences: flags.Whole = None,
+    stream_length: flags.Whole = None,
+    slot_order: flags.Order = None,
+    query_balance: flags.Balance = None,
+    predictions: flags.Switch = False,
+    note: flags.Note = "",
 ) -> None:
     """Measure a checkpoint, or a method that needs no training, on frozen tasks; append a run record.
 
@@ -161,7 +129,6 @@ def bench(
         slot_order: class-order only to reproduce the paper's protocol
         query_balance: dirichlet draws unbalanced queries
         predictions: keep the probabilities of every query beside the record
-        note: a line for the record
     """
     from engram.bench.run import bench as call
     from engram.report.console import record_table
@@ -175,10 +142,7 @@ def bench(
 
 
 @app.command
-def compare(
-    first: Annotated[tyro.conf.Positional[Path], _positional("FIRST")],
-    second: Annotated[tyro.conf.Positional[Path], _positional("SECOND")],
-) -> None:
+def compare(first: flags.First, second: flags.Second) -> None:
     """Paired difference of two run records on the tasks both answered.
 
     Args:
@@ -192,10 +156,7 @@ def compare(
 
 
 @app.command(name="import-public")
-def import_public(
-    file: Annotated[tyro.conf.Positional[Path], _positional("FILE")],
-    out: Annotated[tyro.conf.Positional[Path], _positional("FOLDER")],
-) -> None:
+def import_public(file: flags.File, out: flags.Target) -> None:
     """Turn a checkpoint of the authors' public code into one of ours.
 
     Args:
@@ -210,10 +171,8 @@ def import_public(
 @app.command(name="list")
 def list_(
     what: tyro.conf.Positional[Literal["all", "methods", "recipes"]] = "all",
-    match: Annotated[
-        tyro.conf.Positional[str], tyro.conf.arg(metavar="[MATCH]", help_behavior_hint="(default: every name)")
-    ] = "",
-    results: Results = Path("results/runs"),
+    match: flags.Match = "",
+    results: flags.Results = Path("results/runs"),
 ) -> None:
     """Show methods with what they declare, recipes, and what each has scored.
 
@@ -227,7 +186,7 @@ def list_(
 
 
 @app.command
-def report(root: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("."), check: bool = False) -> None:
+def report(root: flags.Folder = Path("."), check: flags.Switch = False) -> None:
     """Rebuild the tables of README and docs from results/runs.
 
     Args:
@@ -241,7 +200,9 @@ def report(root: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("."), c
     for file in changed:
         print(f"{file}: {verb}")
     if check and changed:
-        raise EngramError(f"{len(changed)} tables differ from results/runs: run engram report and commit the change")
+        raise EngramError(
+            f"the tables of {', '.join(changed)} differ from results/runs: run engram report and commit the change"
+        )
     if not changed:
         print("all tables agree with results/runs")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 from engram.errors import EngramError
 from engram.ledger import new_run_id
 from engram.recipes import load_recipe
-from engram.train.checkpoint import RunState, load, load_method, save
+from engram.train.checkpoint import RunState, last_step, load, load_method, save
 from engram.train.lock import RunLock
 
 ENCODER, GRAPH = "enc_module_state_dict", "gnn_module_state_dict"
@@ -46,6 +47,12 @@ def import_public(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     for tensors, names in ((encoder, _encoder_names()), (graph, _graph_names(n_layers))):
         _check_names(set(tensors), set(names), file)
         state |= {names[name]: _as_linear(name, value) for name, value in tensors.items()}
+    for name, value in (
+        ("rnn.weight_hh", graph["rnn.weight_hh"]),
+        ("layer_last.0.weight", encoder["layer_last.0.weight"]),
+    ):
+        if value.ndim != 2:
+            raise EngramError(f"{file}: tensor '{name}' has the shape {tuple(value.shape)} where two sizes are needed")
     about: dict[str, Any] = {
         "config": {"n_layers": n_layers, "width": graph["rnn.weight_hh"].shape[1]},
         "out_features": encoder["layer_last.0.weight"].shape[0],
@@ -128,6 +135,9 @@ def _as_linear(name: str, value: Tensor) -> Tensor:
 def convert(file: Path, out: Path) -> Path:
     """Write the checkpoint as a run folder of ours; the recipe is ``cml_bgnn/mini_5w1s_public`` with its sizes."""
     tensors, about = import_public(file)
+    iteration = about.get("iteration", 0)
+    if not isinstance(iteration, int) or iteration < 0:
+        raise EngramError(f"{file}: its iteration is {iteration!r} where a whole number from 0 on is needed")
     recipe = load_recipe("cml_bgnn/mini_5w1s_public")
     recipe = replace(
         recipe,
@@ -145,7 +155,7 @@ def convert(file: Path, out: Path) -> Path:
         dataset_digest="",
         validation={},
         run_id=new_run_id(),
-        iteration=int(about.get("iteration", 0)),
+        iteration=iteration,
         numpy_generator={},
         optimiser={},
         curves={},
@@ -156,6 +166,12 @@ def convert(file: Path, out: Path) -> Path:
         validation_seconds=0.0,
     )
     with RunLock(out):
+        if kept := last_step(out):
+            raise EngramError(f"{out} holds a run up to {kept.name}: choose another folder")
         folder = save(out, state, {"weights": tensors, "optimiser": {}, "random": {}})
-    load_method(load(folder), torch.device("cpu"))  # names and shapes fit, or the way out is told now
+        try:
+            load_method(load(folder), torch.device("cpu"))  # sizes fit each other, or it is told now, not at the bench
+        except EngramError as error:
+            shutil.rmtree(folder)
+            raise EngramError(str(error).replace(str(folder), str(file))) from error
     return folder

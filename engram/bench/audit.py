@@ -1,0 +1,129 @@
+"""The audit: through which channels do a method's predictions depend on things they should not?
+
+``audit(method, store)`` puts every question of `engram.bench.probes.PROBES` to a method and says clean, declared or
+leak for each. See docs/audit.md.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from engram.bench.asking import Asker, only_tasks
+from engram.bench.probes import Finding, Verdict
+from engram.bench.probes_exact import Streams, exact_findings
+from engram.bench.probes_statistical import Bench, SlotOrder, statistical_findings
+from engram.data.episodes import episodes_at, frozen_tasks
+from engram.data.protocol import Protocol
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.types import Method
+
+EXACT_STREAMS = 3
+LEAST_SEQUENCES = 20
+"""below it neither the spread nor the t quantile can be trusted"""
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    findings: tuple[Finding, ...]
+    seconds: float
+    protocol: Protocol
+    """of the streams: `slot_order` is the order in which they were listed before a probe changed it"""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the findings."""
+        verdicts = {f.verdict for f in self.findings}
+        return "leak" if "leak" in verdicts else "declared" if "declared" in verdicts else "clean"
+
+    @property
+    def summary(self) -> str:
+        """``2 leaks (query order, earlier tasks; noise, class order), 3 declared (company; ...), 9 clean``"""
+        words: dict[Verdict, str] = {"leak": "leaks", "declared": "declared", "clean": "clean"}
+        parts = []
+        for verdict, word in words.items():
+            named = [f.probe for f in self.findings if f.verdict == verdict]
+            if named:
+                word = "leak" if word == "leaks" and len(named) == 1 else word
+                parts.append(f"{len(named)} {word}" + ("" if verdict == "clean" else f" ({'; '.join(named)})"))
+        return ", ".join(parts)
+
+    def __getitem__(self, probe: str) -> Finding:
+        return next(f for f in self.findings if f.probe == probe)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """For `RunRecord.audit`."""
+        return [f.to_dict() for f in self.findings]
+
+
+@torch.no_grad()
+def audit(
+    method: Method,
+    store: Store,
+    *,
+    n_way: int = 5,
+    n_shot: int = 1,
+    n_query: int = 1,
+    stream_length: int = 8,
+    n_sequences: int = 100,
+    names: Literal["anonymous", "named"] = "anonymous",
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+    train_order: SlotOrder = "shuffled",
+    quick: bool = False,
+) -> AuditReport:
+    """Audit a method in evaluation mode; the same arguments give the same findings.
+
+    ``train_order`` is the slot order the method was trained in: streams are listed that way before a probe changes
+    anything, and the worth of the past is measured in it. The class-order and noise probes use both orders always.
+    ``quick`` leaves the statistical probes out.
+    """
+    protocol = Protocol(
+        store.info.dataset,
+        store.info.split,
+        n_way=n_way,
+        n_shot=n_shot,
+        n_query=n_query,
+        slot_order=train_order,
+        stream_length=stream_length,
+        names=names,
+        batch_norm=method.card.batch_norm,
+        n_sequences=n_sequences,
+        seed=seed,
+    ).for_store(store)
+    return _audit(method, store, protocol, device, quick)
+
+
+def _audit(method: Method, store: Store, protocol: Protocol, device: torch.device | str, quick: bool) -> AuditReport:
+    """All probes, with the method in evaluation mode and the audit's own random state; both are put back."""
+    if protocol.n_way < 2 or (not quick and protocol.n_sequences < LEAST_SEQUENCES):
+        raise EngramError(
+            f"an audit needs at least 2 ways and {LEAST_SEQUENCES} sequences but n_way = {protocol.n_way} and "
+            f"n_sequences = {protocol.n_sequences}: raise them, or run the exact probes alone with quick"
+        )
+    started, training, asker = time.perf_counter(), method.training, Asker(method, protocol.seed)
+    method.eval()
+    devices = [torch.device(device)] if torch.device(device).type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            findings = exact_findings(_few_streams(asker, store, protocol, device))
+            if not quick:
+                torch.manual_seed(protocol.seed)
+                listed = replace(protocol, slot_order="class-order", seed=protocol.seed + 1)
+                findings += statistical_findings(Bench(asker, store, listed, device, protocol.slot_order))
+    finally:
+        method.train(training)
+    return AuditReport(tuple(findings), time.perf_counter() - started, protocol)
+
+
+def _few_streams(asker: Asker, store: Store, protocol: Protocol, device: torch.device | str) -> Streams:
+    """A handful of streams to ask about, and as many to exchange their neighbours and later tasks with."""
+    tasks = frozen_tasks(store, replace(protocol, n_sequences=2 * EXACT_STREAMS))
+    episodes, _ = episodes_at(store, tasks, protocol.n_way, device)
+    chosen = [only_tasks(e, slice(0, EXACT_STREAMS)) for e in episodes]
+    others = [only_tasks(e, slice(EXACT_STREAMS, None)) for e in episodes]
+    return Streams.build(asker, chosen, others, torch.Generator().manual_seed(protocol.seed))

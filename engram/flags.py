@@ -1,0 +1,41 @@
+"""The flags of the command line: their types, the word that stands for a value, and what holds where none is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+_OF_RECIPE = "(default: the recipe's)"
+
+Device = Annotated[str, arg(metavar="DEVICE", help="auto, cpu, cuda or cuda:1")]
+Folder = Annotated[Path, arg(metavar="FOLDER")]
+RunFolder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/RECIPE)")]
+Data = Annotated[
+    Path | None, arg(metavar="FOLDER", help="where the datasets lie", help_behavior_hint="(default: ENGRAM_DATA)")
+]
+Results = Annotated[Path, arg(metavar="FOLDER", help="ledger folder of the run records")]
+Minutes = Annotated[float | None, arg(metavar="MINUTES", help_behavior_hint="(default: no limit)")]
+Note = Annotated[str, arg(metavar="TEXT", help="a line for the record", help_behavior_hint="")]
+Switch = Annotated[bool, arg(help_behavior_hint="")]
+
+Whole = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OF_RECIPE)]
+Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=_OF_RECIPE)]
+Precision = Annotated[Literal["fp32", "bf16"] | None, arg(metavar="{fp32,bf16}", help_behavior_hint=_OF_RECIPE)]
+Order = Annotated[
+    Literal["shuffled", "class-order"] | None, arg(metavar="{shuffled,class-order}", help_behavior_hint=_OF_RECIPE)
+]
+Balance = Annotated[
+    Literal["balanced", "dirichlet"] | None, arg(metavar="{balanced,dirichlet}", help_behavior_hint=_OF_RECIPE)
+]
+AskedRecipe = Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")]
+
+Recipe = Annotated[Positional[str], arg(metavar="RECIPE")]
+Model = Annotated[Positional[str], arg(metavar="MODEL")]
+Dataset = Annotated[Positional[str | None], arg(metavar="[DATASET]", help_behavior_hint="(default: all)")]
+Match = Annotated[Positional[str], arg(metavar="[MATCH]", help_behavior_hint="(default: every name)")]
+First = Annotated[Positional[Path], arg(metavar="FIRST")]
+Second = Annotated[Positional[Path], arg(metavar="SECOND")]
+File = Annotated[Positional[Path], arg(metavar="FILE")]
+Target = Annotated[Positional[Path], arg(metavar="FOLDER")]

@@ -1,0 +1,111 @@
+"""An audit as a terminal table, as Markdown and as a figure; findings come as the run record holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from rich.table import Table
+from rich.text import Text
+
+from engram.errors import EngramError
+from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
+from engram.report.tables import markdown_table
+
+Finding = Mapping[str, Any]
+STYLES = {"clean": "green", "declared": "yellow", "leak": "bold red", "not applicable": "dim"}
+COLOURS = {"clean": SERIES[2], "declared": SERIES[4], "leak": SERIES[1]}
+HATCHES = {"clean": "", "declared": "...", "leak": "///"}
+FLOOR = 1e-8
+"""left end of the figure's axis; smaller effects are drawn there"""
+NOTE = (
+    "Effect: exact probes, the largest change of any probability, against a tolerance; statistical probes, a "
+    "difference of accuracies in points ± its 99.9 % interval. A leak is a dependence that the method's card does not "
+    "declare, or that lets the order of queries tell their labels."
+)
+HEADER = ("Probe", "Question", "Effect", "Verdict", "Declared", "Detail")
+
+
+def effect_text(finding: Finding) -> str:
+    """``0.898``, ``3e-16``, ``+34.3 ± 3.8 points``, or nothing where the probe does not apply."""
+    effect, bound = finding["effect"], finding["bound"]
+    if effect is None or bound is None:
+        return ""
+    if finding["unit"] == "accuracy":
+        return f"{100 * effect:+.1f} ± {100 * bound:.1f} points"
+    figure = f"{effect:.3f}" if effect >= 0.001 else f"{effect:.0e}" if effect else "0"
+    return figure if finding["kind"] == "exact" else f"{figure} (noise up to {bound:.3f})"
+
+
+def audit_table(findings: Sequence[Finding], title: str = "Audit") -> Table:
+    """For a terminal: question, effect, verdict, and whether the card declares the dependence."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("question")
+    table.add_column("effect", justify="right")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("declared", no_wrap=True)
+    for finding in findings:
+        verdict = finding["verdict"]
+        table.add_row(
+            Text(finding["question"]),
+            effect_text(finding),
+            Text(verdict, STYLES[verdict]),
+            "yes" if finding["declared"] else "no",
+        )
+    return table
+
+
+def audit_markdown(findings: Sequence[Finding]) -> str:
+    """For a page of the docs, with the details and how to read it."""
+    rows = (
+        (
+            f["probe"],
+            f["question"],
+            effect_text(f),
+            f"**{f['verdict']}**" if f["verdict"] == "leak" else f["verdict"],
+            "yes" if f["declared"] else "no",
+            f["detail"],
+        )
+        for f in findings
+    )
+    return f"{markdown_table(HEADER, rows, right=(2,))}\n\n{NOTE}"
+
+
+def audit_figure(findings: Sequence[Finding], title: str = "") -> str:
+    """Horizontal bars of the effects on a logarithmic axis; a tick on each marks what it had to stay below."""
+    if not findings:
+        raise EngramError("the audit has no findings to draw: run engram audit first")
+    figure = new_figure(560, 70 + 22 * len(findings) + (20 if title else 0))
+    axes = figure.subplots()
+    style_axes(axes, "effect on a probability, or on accuracy (logarithmic)", "")
+    axes.set_xscale("log")
+    for row, finding in enumerate(findings):
+        _bar(axes, row, finding)
+    axes.set(xlim=(FLOOR, 30), ylim=(len(findings) - 0.4, -0.6))
+    axes.set_xticks([1e-8, 1e-6, 1e-4, 1e-2, 1], ["1e-8", "1e-6", "1e-4", "0.01", "1"])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(findings)), [f["probe"] for f in findings])
+    axes.grid(False, axis="y")
+    if title:
+        figure.suptitle(title, color=INK, fontsize=TEXT_SIZE)
+    counts = {v: sum(f["verdict"] == v for f in findings) for v in STYLES}
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    return to_svg(figure, f"Audit{f' of {title}' if title else ''}: {told}")
+
+
+def _bar(axes: Axes, row: int, finding: Finding) -> None:
+    """A bar with its bound and its verdict in words; colour and hatch say the same again."""
+    verdict = finding["verdict"]
+    if finding["effect"] is None:
+        axes.text(FLOOR * 1.4, row, verdict, color=INK, alpha=0.7, va="center", fontsize=TEXT_SIZE - 2)
+        return
+    size = max(abs(finding["effect"]), FLOOR * 1.2)
+    bound = max(finding["bound"], FLOOR)
+    axes.barh(
+        row, size - FLOOR, 0.62, FLOOR, color=COLOURS[verdict], alpha=0.8, hatch=HATCHES[verdict], edgecolor=INK, lw=0.4
+    )
+    axes.plot([bound, bound], [row - 0.42, row + 0.42], color=INK, linewidth=1.6)
+    end = max(size, bound) * 1.5
+    weight = "bold" if verdict == "leak" else "normal"
+    axes.text(end, row, verdict, color=INK, va="center", weight=weight, fontsize=TEXT_SIZE - 2)

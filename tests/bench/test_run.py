@@ -1,0 +1,155 @@
+"""Benching floors and checkpoints, and comparing what they answered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_store import make_store
+
+from engram.bench.run import bench, compare
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.ledger import RunRecord, read_record, record_path, write_record
+from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings
+from engram.train.loop import train
+
+TOML = """
+[method]
+name = "proto_net"
+[backbone]
+name = "conv32"
+width = 4
+[data]
+dataset = "toy"
+[train]
+iterations = 1
+sequences = 1
+[test]
+n_way = 3
+n_query = [1, 2]
+n_sequences = 8
+"""
+RECIPE = Recipe(
+    "proto_net/toy",
+    "proto_net",
+    DataSettings("toy", n_way=3),
+    TrainSettings(iterations=2, sequences=2, validate_every=1, validation_sequences=2),
+    TestSettings(n_way=3, n_sequences=6),
+    backbone="conv32",
+    backbone_settings={"width": 4},
+)
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    return make_store(n_classes=5, per_class=6, noise=20.0, split="test")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    (tmp_path / "toy.toml").write_text(TOML)
+    return str(tmp_path / "toy.toml")
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    stores = {split: make_store(5, 6, split=split) for split in ("train", "val")}
+    outcome = train(RECIPE, stores, tmp_path / "run", device=torch.device("cpu"), progress=False, tensorboard=False)
+    assert outcome.status == "finished"
+    return tmp_path / "run"
+
+
+def ask(model: str | Path, results: Path, store: Store, **arguments: object) -> tuple[RunRecord, Path]:
+    record, _ = bench(model, results=results, store=store, progress=False, device="cpu", **arguments)  # type: ignore[arg-type]
+    return record, record_path(results, record)
+
+
+def test_floors_answer_every_protocol_of_the_recipe(tmp_path: Path, store: Store, recipe: str) -> None:
+    record, path = ask("chance", tmp_path / "runs", store, recipe=recipe)
+    assert read_record(path).kind == "bench" and record.method == "chance" and record.recipe_name == "chance/toy"
+    assert [e.protocol["n_query"] for e in record.evaluations] == [1, 2]
+    assert all(e.metrics["accuracy"] == pytest.approx(1 / 3) for e in record.evaluations)
+    assert all(e.protocol["dataset_digest"] == store.digest for e in record.evaluations)
+    pixels, _ = ask("pixel_centroid", tmp_path / "runs", store, recipe=recipe, n_query=2)
+    assert [e.protocol["n_query"] for e in pixels.evaluations] == [2]  # asked once, not once for each of the recipe's
+    assert pixels.evaluations[0].tasks_digest == record.evaluations[1].tasks_digest
+    assert pixels.evaluations[0].metrics["accuracy"] > 0.9
+
+
+def test_a_floors_result_is_not_filed_under_the_recipe_it_was_asked_with(tmp_path: Path, store: Store) -> None:
+    glyphs = Store(store.images, store.offsets, replace(store.info, dataset="glyphs"))
+    record, path = ask("chance", tmp_path, glyphs, recipe="proto_net/glyphs_5w1s", n_sequences=2, n_query=1)
+    assert record.recipe_name == "chance/glyphs_5w1s" and path.name.startswith("chance.glyphs_5w1s.")
+    assert record.recipe["paper"] is None
+
+
+def test_a_checkpoint_keeps_its_own_recipe_whatever_it_is_asked(
+    tmp_path: Path, store: Store, run_folder: Path, recipe: str
+) -> None:
+    own, _ = ask(run_folder, tmp_path / "runs", store)
+    asked, _ = ask(run_folder, tmp_path / "runs", store, recipe=recipe)
+    for record in (own, asked):
+        assert record.recipe_name == "proto_net/toy" and record.recipe_digest == RECIPE.digest
+        assert record.trained_by and record.trained_by != record.run_id
+    assert [e.protocol["n_sequences"] for e in own.evaluations] == [6]
+    assert [e.protocol["n_sequences"] for e in asked.evaluations] == [8, 8]
+
+
+def test_changes_of_the_protocol(tmp_path: Path, store: Store, run_folder: Path) -> None:
+    changes = {"n_way": 4, "n_shot": 2, "stream_length": 3, "slot_order": "class-order", "query_balance": "dirichlet"}
+    record, _ = ask(run_folder, tmp_path / "runs", store, **changes)
+    assert changes.items() <= record.evaluations[0].protocol.items()
+    assert len(record.evaluations[0].metrics["accuracy_by_position"]) == 3
+    with pytest.raises(EngramError, match="6 ways were asked for but toy test offers 5 classes"):
+        ask(run_folder, tmp_path / "none", store, n_way=6)
+    assert not (tmp_path / "none").exists()
+
+
+def test_per_query_predictions_on_request(tmp_path: Path, store: Store, recipe: str) -> None:
+    for wanted in (False, True):
+        record, path = ask("pixel_centroid", tmp_path / "runs", store, recipe=recipe, n_query=2, predictions=wanted)
+        with np.load(path.parent / record.evaluations[0].tasks_file) as tasks:
+            assert ("probabilities" in tasks) is wanted
+            assert tasks["correct"].shape == tasks["labels"].shape == (8, 1, 6)
+            if wanted:
+                right = tasks["probabilities"].argmax(-1) == tasks["labels"]
+                assert right.mean() == pytest.approx(record.evaluations[0].metrics["accuracy"], abs=1e-3)
+
+
+def test_only_equal_questions_are_compared(tmp_path: Path, store: Store, recipe: str) -> None:
+    _, first = ask("pixel_centroid", tmp_path, store, recipe=recipe)
+    _, second = ask("chance", tmp_path, store, recipe=recipe, n_query=2)
+    (row,) = compare(first, second)
+    assert row["protocol"]["n_query"] == 2 and row["n"] == 8 and row["difference"] > 0.5
+    (back,) = compare(second, first)
+    assert back["difference"] == -row["difference"] and back["interval"] == row["interval"]
+    (same,) = compare(second, second)
+    assert same["difference"] == same["interval"] == 0
+    _, others = ask("chance", tmp_path, store, recipe=recipe, n_sequences=7)
+    with pytest.raises(EngramError, match="have no tasks in common"):
+        compare(second, others)
+
+
+def test_equal_rows_of_other_images_are_other_questions(tmp_path: Path, store: Store, recipe: str) -> None:
+    _, first = ask("chance", tmp_path, store, recipe=recipe)
+    elsewhere, second = ask("chance", tmp_path, make_store(5, 6, seed=1, split="test"), recipe=recipe)
+    assert elsewhere.evaluations[0].tasks_digest == read_record(first).evaluations[0].tasks_digest
+    with pytest.raises(EngramError, match="have no tasks in common"):
+        compare(first, second)
+
+
+def test_a_record_without_its_tasks_is_told(tmp_path: Path, store: Store, recipe: str) -> None:
+    record, path = ask("chance", tmp_path, store, recipe=recipe)
+    alone = write_record(tmp_path / "elsewhere", record)
+    with pytest.raises(EngramError, match=r"per-task results .*elsewhere/tasks/.* cannot be read: bench the model"):
+        compare(path, alone)
+
+
+def test_results_that_cannot_be_written_are_told(tmp_path: Path, store: Store, recipe: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngramError, match=r"per-task results .* could not be written: Not a directory"):
+        ask("chance", tmp_path / "file", store, recipe=recipe)
