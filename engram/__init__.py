@@ -1,6 +1,7 @@
 """Engram: few-shot learning that remembers.
 
-``engram.train(recipe)``, ``engram.bench(model)`` and ``engram.compare(a, b)`` are the same calls as the command line's.
+``engram.train(recipe)``, ``engram.bench(model)``, ``engram.compare(a, b)`` and ``engram.quickstart()`` are the same
+calls as the command line's; ``engram.audit(method, store)`` audits a model in memory.
 Everything is loaded on first use, so a report needs no torch.
 """
 
@@ -25,6 +26,7 @@ _LAZY = {
     "Store": "engram.data.store",
     "open_split": "engram.data.datasets",
     "evaluate": "engram.bench.evaluate",
+    "audit": "engram.bench.audit",
     "METHODS": "engram.methods",
     "load_recipe": "engram.recipes",
     "compare": "engram.bench.run",
@@ -38,7 +40,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'engram' has no attribute '{name}'")
     module = import_module(_LAZY[name])
-    if name in ("train", "bench"):  # packages that can be called, see engram/callable_package.py
+    if name in ("train", "bench", "quickstart"):  # modules that can be called, see engram/callable_package.py
         return module
     return getattr(module, name)
 

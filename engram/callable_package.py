@@ -1,4 +1,4 @@
-"""Lets ``engram.train(...)`` and ``engram.bench(...)`` be calls although both names are packages too."""
+"""Lets ``engram.train(...)``, ``engram.bench(...)`` and ``engram.quickstart()`` be calls although they are modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def make_callable(package: str, target: str) -> None:
-    """Calling the package calls ``target`` ("module:function"), which is imported at the first call."""
+    """Calling the package or module calls ``target`` ("module:function"), which is imported at the first call."""
     module_name, function = target.split(":")
 
     class CallablePackage(ModuleType):

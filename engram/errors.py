@@ -10,8 +10,11 @@ class EngramError(Exception):
     """Bad input, told in one sentence. The command line prints it without a traceback and exits with status 2."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'egnn'?"`` where a known name is close, else the list of the known names."""
+def nearest(name: str, known: Iterable[str], most: int = 8) -> str:
+    """``"; did you mean 'egnn'?"`` where a known name is close, else the first of the known names and their number."""
     names = sorted(known)
     close = get_close_matches(name, names, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"; known: {', '.join(names[:most])}{more}"

@@ -29,6 +29,10 @@ Order = Annotated[
 Balance = Annotated[
     Literal["balanced", "dirichlet"] | None, arg(metavar="{balanced,dirichlet}", help_behavior_hint=_OF_RECIPE)
 ]
+Names = Annotated[Literal["anonymous", "named"] | None, arg(metavar="{anonymous,named}", help_behavior_hint=_OF_RECIPE)]
+Split = Literal["train", "val", "test"]
+Count = Annotated[int, arg(metavar="N")]
+Figure = Annotated[Path | None, arg(metavar="FILE.svg", help_behavior_hint="(default: none)")]
 AskedRecipe = Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")]
 
 Recipe = Annotated[Positional[str], arg(metavar="RECIPE")]

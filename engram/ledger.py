@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import time
 import uuid
@@ -37,7 +38,7 @@ class Evaluation:
 @dataclass(frozen=True)
 class RunRecord:
     run_id: str
-    kind: Literal["train", "bench", "import"]
+    kind: Literal["train", "bench", "audit", "import"]
     status: Literal["finished", "interrupted", "failed"]
     method: str
     recipe_name: str
@@ -57,6 +58,9 @@ class RunRecord:
     trained_by: str = ""
     """run_id of the training run, for a bench of its checkpoint"""
     audit: list[dict[str, Any]] = field(default_factory=list)
+    """findings of an audit, probe by probe"""
+    audit_protocol: dict[str, Any] = field(default_factory=dict)
+    """the Protocol of the streams an audit asked about"""
     error: str = ""
     note: str = ""
     version: int = LEDGER_VERSION
@@ -108,12 +112,25 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def run_stem(method: str, recipe_name: str) -> str:
+    """``cml_bgnn.mini_5w1s``; another method over that recipe is filed under its own name, ``mine.Thing.mini_5w1s``."""
+    setting = recipe_name.split("/", 1)[-1]
+    return re.sub(r"[^A-Za-z0-9_.-]+", ".", f"{method}.{setting}").strip(".")
+
+
 def record_path(folder: Path, record: RunRecord) -> Path:
     """``cml_bgnn.mini_5w1s.20260101-120000-ab12cd.json``"""
-    stem = (
-        record.recipe_name.replace("/", ".") if "/" in record.recipe_name else f"{record.method}.{record.recipe_name}"
-    )
-    return folder / f"{stem}.{record.run_id}.json"
+    return folder / f"{run_stem(record.method, record.recipe_name)}.{record.run_id}.json"
+
+
+def check_results_folder(folder: Path) -> None:
+    """Refuse a folder that records could not be written to, before hours of work; nothing is made or changed."""
+    for wanted in (folder, folder / "tasks"):
+        place = next(p for p in (wanted.absolute(), *wanted.absolute().parents) if p.exists())
+        if not place.is_dir():
+            raise EngramError(f"the results folder {folder} cannot be made: {place} is not a folder")
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise EngramError(f"the results folder {folder} cannot be written: {place} gives no permission")
 
 
 def write_record(folder: Path, record: RunRecord) -> Path:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from engram.bench.evaluate import Result
 from engram.bench.run import bench
+from engram.callable_package import make_callable
 from engram.data.datasets import open_split
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.protocol import Protocol
@@ -24,6 +25,8 @@ from engram.report.page import quickstart_page
 from engram.train.build import choose_device
 from engram.train.run import describe_device, train
 from engram.types import Method
+
+make_callable(__name__, f"{__name__}:quickstart")  # the function shares its module's name
 
 RECIPES = {
     "ProtoNet": "proto_net/glyphs_quick",
@@ -48,7 +51,7 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 50.0, device: st
     """Train three models for ``seconds`` each, test on unseen alphabets, write ``report.html``; its path comes back."""
     console, clock = Console(), time.monotonic()
     where = choose_device(device)
-    if seconds <= 0:
+    if not seconds > 0:  # nan is refused too
         raise EngramError(f"seconds = {seconds} but training needs more than 0")
     stores = {split: open_split("glyphs", split) for split in ("train", "val", "test")}
     counts = ", ".join(f"{s.n_classes} {name}" for name, s in stores.items())

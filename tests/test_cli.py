@@ -17,7 +17,7 @@ from toy_project import Project
 from engram.import_public import ENCODER, GRAPH
 from engram.ledger import read_record
 
-COMMANDS = ("quickstart", "data", "train", "bench", "compare", "import-public", "list", "report")
+COMMANDS = ("quickstart", "data", "train", "bench", "audit", "compare", "import-public", "list", "report")
 
 
 @pytest.fixture
@@ -84,7 +84,9 @@ def test_train_bench_compare(project: Project) -> None:
     assert [e.protocol["n_way"] for e in record.evaluations] == [3]
     with np.load(project.root / "other" / record.evaluations[0].tasks_file) as tasks:
         assert tasks["probabilities"].shape == (5, 1, 3, 3)
-    assert "class order" in project.succeeds("bench", "run", "--slot-order", "class-order", "--results", "ordered")
+    shown = project.succeeds("bench", "run", "--slot-order", "class-order", "--results", "ordered")
+    assert "class order" in shown and "**" not in shown  # no Markdown on a terminal
+    assert shown.splitlines()[0].strip()  # no empty lines of a progress bar where there is no terminal
     project.succeeds("bench", "chance", "--recipe", "recipe.toml", "--results", "floor")
     chance = next((project.root / "floor").glob("chance.*.json"))
     compared = project.succeeds("compare", first, chance)

@@ -14,8 +14,6 @@ from toy_project import Project
 from engram.train import checkpoint as checkpoints
 from engram.train.lock import RunLock
 
-OPEN = pytest.mark.xfail(strict=True, reason="a traceback until recipes are checked after overrides too")
-
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Project:
@@ -43,7 +41,7 @@ def trained(project: Project, *arguments: object) -> Path:
     [
         ("n_way = 2\n\n", "n_ways = 2\n\n", "recipe.toml [data]: unknown key 'n_ways'; did you mean 'n_way'?"),
         ("[test]", "[tests]", "recipe.toml: unknown key 'tests'; did you mean 'test'?"),
-        ("width = 4", "widht = 4", "backbone"),
+        ("width = 4", "widht = 4", "[backbone]: 'conv32' has no key 'widht'; did you mean 'width'?"),
         ('name = "proto_net"', 'name = "proto_net"\ntemprature = 1.0', "did you mean 'temperature'?"),
         (
             "iterations = 2",
@@ -53,14 +51,20 @@ def trained(project: Project, *arguments: object) -> Path:
         ("iterations = 2", "iterations = 1.5", "iterations = 1.5 does not fit; it takes a whole number"),
         ("iterations = 2", "iterations = 0", "recipe.toml [train]: iterations = 0 but at least 1 is needed"),
         ("[1, 2]", "2", "recipe.toml [test]: n_query = 2 does not fit; it takes a list of a whole number"),
-        ("[1, 2]", "[0]", "n_query"),
-        pytest.param("[1, 2]", "[]", "n_query", marks=OPEN),
-        pytest.param("iterations = 2", "iterations = 2\nseed = -5", "seed", marks=OPEN),
-        pytest.param("iterations = 2", "iterations = 2\nlearning_rate = -1.0", "learning_rate", marks=OPEN),
-        pytest.param("iterations = 2", "iterations = 2\nweight_decay = -1.0", "weight_decay", marks=OPEN),
-        pytest.param('description = "small"', "paper = 5", "paper", marks=OPEN),
-        pytest.param("width = 4", "width = -4", "width", marks=OPEN),
-        pytest.param('name = "proto_net"', 'name = "egnn"\nn_layers = 0', "n_layers", marks=OPEN),
+        ("[1, 2]", "[0]", "recipe.toml [test]: n_query = [0] but it needs entries of at least 1"),
+        ("[1, 2]", "[]", "recipe.toml [test]: n_query = [] but it needs entries of at least 1"),
+        ("iterations = 2", "iterations = 2\nseed = -5", "recipe.toml [train]: seed = -5 but at least 0 is needed"),
+        ("iterations = 2", f"iterations = 2\nseed = {2**63}", "but it must lie below 2 ** 63"),
+        ("iterations = 2", "iterations = 2\nlearning_rate = -1.0", "learning_rate = -1.0 but at least 0 is needed"),
+        ("iterations = 2", "iterations = 2\nlearning_rate = nan", "learning_rate = nan but at least 0 is needed"),
+        ("iterations = 2", "iterations = 2\nweight_decay = -1.0", "weight_decay = -1.0 but at least 0 is needed"),
+        ("iterations = 2", "iterations = 2\nmomentum = -0.1", "momentum = -0.1 but at least 0 is needed"),
+        ("n_way = 2\n\n", "pool_classes = -1\n\n", "recipe.toml [data]: pool_classes = -1 but at least 0 is needed"),
+        ("[test]", "[test]\npool_classes = -1", "recipe.toml [test]: pool_classes = -1 but at least 0 is needed"),
+        ('description = "small"', "paper = 5", "recipe.toml: paper = 5 does not fit; it takes a table, [paper]"),
+        ("width = 4", "width = -4", "[backbone]: width = -4 but whole numbers of at least 1 are needed"),
+        ("width = 4", "width = 0", "[backbone]: width = 0 but whole numbers of at least 1 are needed"),
+        ('name = "proto_net"', 'name = "egnn"\nn_layers = 0', "[method] n_layers = 0 but at least 1 is needed"),
         ("[train]", "[train", "the recipe recipe.toml is not valid TOML"),
         ('name = "conv32"', 'name = "conv33"', "conv33"),
         ('name = "proto_net"', 'name = "protonet"', "there is no method 'protonet'; did you mean 'proto_net'?"),
@@ -84,9 +88,12 @@ def test_recipes_by_name(project: Project) -> None:
     ("arguments", "sentence"),
     [
         (("--max-minutes", 0), "max_minutes = 0.0 but it must be above 0"),
-        pytest.param(("--iterations", 0), "iterations = 0 but at least 1 is needed", marks=OPEN),
-        pytest.param(("--iterations", -3), "iterations = -3 but at least 1 is needed", marks=OPEN),
-        pytest.param(("--seed", -1), "seed", marks=OPEN),
+        (("--max-minutes", "nan"), "max_minutes = nan but it must be above 0"),
+        (("--iterations", 0), "recipe [train]: iterations = 0 but at least 1 is needed"),
+        (("--iterations", -3), "iterations = -3 but at least 1 is needed"),
+        (("--seed", -1), "recipe [train]: seed = -1 but at least 0 is needed"),
+        (("--results", "recipe.toml"), "the results folder recipe.toml cannot be made"),
+        (("--results", "recipe.toml/runs"), "recipe.toml is not a folder"),
         (("--resume",), "it has neither a state.json nor step- or best- folders"),
         (("--device", "tpu"), "there is no device 'tpu': it takes auto, cpu, cuda or a numbered GPU such as cuda:1"),
         (("--method", "chance"), "'chance' has nothing to train: use engram bench chance --recipe recipe"),
@@ -95,6 +102,17 @@ def test_recipes_by_name(project: Project) -> None:
 )
 def test_flags_that_cannot_work(project: Project, arguments: tuple[object, ...], sentence: str) -> None:
     assert sentence in refused(project, "train", "recipe.toml", *arguments)
+
+
+def test_results_that_cannot_be_written_are_told_before_any_work(project: Project) -> None:
+    flags = ("--recipe", "recipe.toml", "--results", "recipe.toml")
+    for arguments in (("train", "recipe.toml", *flags[2:]), ("bench", "chance", *flags), ("audit", "chance", *flags)):
+        assert "recipe.toml is not a folder" in refused(project, *arguments)
+    assert not (project.root / "runs").exists()
+
+
+def test_a_quickstart_of_no_known_length(project: Project) -> None:
+    assert refused(project, "quickstart", "--seconds", "nan") == "seconds = nan but training needs more than 0"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

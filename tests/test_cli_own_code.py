@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
 from toy_project import Project
 
 from engram.ledger import read_record
+from engram.recipes import schema
 
-OPEN = pytest.mark.xfail(
-    strict=True, reason="a traceback and no record until train/run.py catches what own code raises"
-)
 OWN_CODE = """
 from dataclasses import dataclass
 import torch
@@ -66,6 +66,10 @@ class Failing(Complete):
     def predict(self, episode, history=()):
         raise RuntimeError("shapes cannot be multiplied")
 
+class BadForward(Small):
+    def forward(self, images):
+        return 1 / 0
+
 class NoOutShape(nn.Module):
     def __init__(self, image_shape):
         super().__init__()
@@ -77,6 +81,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     project = Project(tmp_path, monkeypatch, capfd).with_images()
     project.write_recipe(("width = 4\n", ""))
     (project.root / "own_code.py").write_text(OWN_CODE)
+    sys.modules.pop("own_code", None)  # of the test before
     return project
 
 
@@ -97,10 +102,11 @@ def test_your_own_method_and_backbone(project: Project) -> None:
         ("--method", "own_code:NoPredict", "lacks predict: define predict(self, episode, history=())"),
         ("--method", "own_code:Complet", "the module 'own_code' has no class 'Complet'; did you mean 'Complete'?"),
         ("--method", "no_code:Complete", "cannot be imported (No module named 'no_code')"),
-        pytest.param("--method", "own_code:OtherInit", "OtherInit", marks=OPEN),
-        pytest.param("--method", "own_code:NoPrediction", "Prediction", marks=OPEN),
-        pytest.param("--method", "own_code:Failing", "shapes cannot be multiplied", marks=OPEN),
+        ("--method", "own_code:OtherInit", "own_code:OtherInit failed: TypeError: "),
+        ("--method", "own_code:NoPrediction", ": predict must return an engram.types.Prediction"),
+        ("--method", "own_code:Failing", "own_code:Failing failed: RuntimeError: shapes cannot be multiplied"),
         ("--backbone", "own_code:NoOutShape", "lacks out_shape: set self.out_shape = (features,) in its __init__"),
+        ("--backbone", "own_code:BadForward", "own_code:BadForward failed: ZeroDivisionError"),
         ("--backbone", "own_code:NoConfig", "is not a torch.nn.Module: derive NoConfig from it"),
     ],
 )
@@ -109,3 +115,36 @@ def test_classes_that_do_not_fulfil_the_contract(project: Project, flag: str, na
     assert sentence in project.run("train", "recipe.toml", flag, name).sentence
     after = project.files()
     assert {name: after.get(name) for name in before} == before
+
+
+@pytest.mark.parametrize("name", ["OtherInit", "NoPrediction", "Failing"])
+def test_a_failure_of_own_code_is_recorded(project: Project, name: str) -> None:
+    told = project.run("train", "recipe.toml", "--method", f"own_code:{name}", "--note", "tried").sentence
+    (path,) = project.records()
+    record = read_record(path)
+    assert (record.status, record.note) == ("failed", "tried") and " ".join(record.error.split()) == told
+    assert path.name.startswith(f"own_code.{name}.recipe.")
+
+
+def test_own_code_that_fails_while_it_answers(project: Project) -> None:
+    project.succeeds("train", "recipe.toml", "--method", "own_code:Complete", "--out", "run")
+    source = OWN_CODE.replace("logits = []", "raise RuntimeError('changed since')")
+    (project.root / "own_code.py").write_text(source)
+    sys.modules.pop("own_code")
+    importlib.invalidate_caches()
+    for command in ("bench", "audit"):
+        assert "own_code:Complete failed: RuntimeError: changed since" in project.run(command, "run").sentence
+
+
+def test_another_method_over_a_recipe_is_filed_under_its_own_name(project: Project) -> None:
+    """No record or folder of the recipe's own stem, and no claim to the recipe's published figure."""
+    recipes = project.root / "box"
+    (recipes / "proto_net").mkdir(parents=True)
+    text = (project.root / "recipe.toml").read_text()
+    paper = '\n[paper]\ntable = "1"\nrow = "x"\naccuracy = 50.0\n'
+    (recipes / "proto_net" / "small.toml").write_text(text + paper)
+    project.monkeypatch.setattr(schema, "RECIPES_FOLDER", recipes)
+    project.succeeds("train", "proto_net/small", "--method", "own_code:Complete")
+    (path,) = project.records()
+    assert path.name.startswith("own_code.Complete.small.") and (project.root / "runs/own_code.Complete.small").is_dir()
+    assert read_record(path).recipe["paper"] is None

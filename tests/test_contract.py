@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 from toy_store import make_store
 
+from engram.bench.asking import only_tasks
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.protocol import Protocol
 from engram.methods import METHODS
@@ -21,6 +23,7 @@ from engram.types import Answers, Episode, LossTerms, Method, MethodCard, Predic
 
 STORE = make_store(n_classes=10, per_class=12)
 N_WAY, N_SHOT, N_QUERY, STEPS, SEQUENCES = 4, 2, 2, 3, 2
+PROTOCOL = Protocol("toy", n_way=N_WAY, n_shot=N_SHOT, n_query=N_QUERY, stream_length=STEPS, n_sequences=SEQUENCES)
 
 
 @dataclass(frozen=True)
@@ -29,20 +32,29 @@ class Variant:
 
     stem: str
     settings: tuple[tuple[str, Any], ...] = ()
+    names: Literal["anonymous", "named"] = "anonymous"
+    """of the stream it is trained and asked in"""
 
     def __str__(self) -> str:
-        return "-".join([self.stem, *(str(v) for _, v in self.settings)])
+        named = [self.names] if self.names == "named" else []
+        return "-".join([self.stem, *(str(v) for _, v in self.settings), *named])
 
 
 VARIANTS = [
     *(Variant(stem) for stem in METHODS),
     Variant("stage_one", (("n_base_classes", 10), ("head", "cosine"), ("centring", False))),
+    *(Variant(stem, names="named") for stem in ("proto_memory", "knn_memory", "propagation_memory")),
+    Variant("proto_memory", (("distance", "cosine"), ("centring", "stream"), ("temperature", 0.1))),
     Variant("egnn", (("transductive", False),)),
     Variant("cml_bgnn", (("history", "none"),)),
     Variant("cml_bgnn", (("history", "none"), ("transductive", False))),
     Variant("cml_bgnn", (("transductive", False),)),
     Variant("cml_bgnn", (("bayes", "none"), ("gamma", 0.0))),
     Variant("cml_bgnn", (("edges", "egnn"), ("bayes", "edge"), ("gate", "library"))),
+    Variant("cml_bgnn", (("history", "content"),)),
+    Variant("cml_bgnn", (("history", "content"),), names="named"),
+    Variant("cml_bgnn", (("history", "content"), ("transductive", False))),
+    Variant("cml_bgnn", (("history", "content"), ("transductive", False)), names="named"),
 ]
 
 
@@ -58,18 +70,18 @@ def trained(variant: Variant) -> tuple[Method, list[float]]:
         train=TrainSettings(1, 1, seed=3),
     )
     method = build_method(recipe, STORE.image_shape, torch.device("cpu"))
-    losses = steps(method, 12) if method.card.trainable else []
+    losses = steps(method, 12, names=variant.names) if method.card.trainable else []
     return method.eval(), losses
 
 
-def steps(method: Method, count: int) -> list[float]:
+def steps(method: Method, count: int, **changes: Any) -> list[float]:
     """Adam on one batch; the losses come back."""
     method.train()
     torch.manual_seed(0)
     optimiser = torch.optim.Adam(method.parameters(), 5e-3)
     losses = []
     for _ in range(count):
-        total = method.loss(train_batch(slot_order="class-order")).total
+        total = method.loss(train_batch(slot_order="class-order", **changes)).total
         optimiser.zero_grad()
         total.backward()
         optimiser.step()
@@ -78,8 +90,7 @@ def steps(method: Method, count: int) -> list[float]:
 
 
 def sequence(**changes: Any) -> tuple[tuple[Episode, ...], tuple[Answers, ...]]:
-    protocol = Protocol("toy", n_way=N_WAY, n_shot=N_SHOT, n_query=N_QUERY, stream_length=STEPS, n_sequences=SEQUENCES)
-    return episodes_at(STORE, frozen_tasks(STORE, replace(protocol, **changes)), N_WAY)
+    return episodes_at(STORE, frozen_tasks(STORE, replace(PROTOCOL, **changes)), N_WAY)
 
 
 def train_batch(**changes: Any) -> TrainBatch:
@@ -107,7 +118,9 @@ def close(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 @pytest.fixture(params=VARIANTS, ids=str)
-def method(request: pytest.FixtureRequest) -> Method:
+def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Method:
+    """The method of a variant; all tasks of the test then come with names where the variant has them."""
+    monkeypatch.setattr(sys.modules[__name__], "PROTOCOL", replace(PROTOCOL, names=request.param.names))
     return deepcopy(trained(request.param)[0])
 
 
@@ -146,9 +159,7 @@ def test_other_tasks_of_the_batch_change_nothing(method: Method) -> None:
     if method.card.batch_norm == "task":
         pytest.skip("declared: normalises with the statistics of the images at hand")
     episodes, _ = sequence()
-    alone = [
-        replace(e, support=e.support[:1], support_labels=e.support_labels[:1], query=e.query[:1]) for e in episodes
-    ]
+    alone = [only_tasks(e, slice(0, 1)) for e in episodes]
     for whole, single in zip(answers_of(method, episodes), answers_of(method, alone), strict=True):
         assert close(whole[:1], single)
 
@@ -217,9 +228,10 @@ def test_the_loss_reaches_every_parameter(method: Method) -> None:
     if not method.card.trainable:
         pytest.skip("nothing to train")
     method.train()
-    terms = method.loss(train_batch())
-    assert isinstance(terms, LossTerms) and terms.total.ndim == 0
-    terms.total.backward()
+    for names in ("anonymous", "named"):  # some weights serve one kind of stream alone
+        terms = method.loss(train_batch(names=names))
+        assert isinstance(terms, LossTerms) and terms.total.ndim == 0
+        terms.total.backward()
     groups = {id(p) for group in method.parameter_groups() for p in group["params"]}
     for name, parameter in method.named_parameters():
         assert id(parameter) in groups, name

@@ -45,6 +45,7 @@ def test_a_file_imports_only_what_its_layer_may(path: Path) -> None:
     own = path.relative_to(PACKAGE).with_suffix("").parts[0]
     ours = {layer(name) for name in imports(path)} - {""}
     assert "cli" not in ours, "nothing imports the command line"
+    assert "commands" not in ours or own == "cli", "commands are called by the command line alone"
     if own in ALLOWED:
         assert ours - CORE <= ALLOWED[own], f"{own} may not import {sorted(ours - CORE - ALLOWED[own])}"
     if own in NO_TORCH:

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from engram.errors import EngramError
-from engram.ledger import Evaluation, RunRecord, new_run_id, read_ledger, read_record, record_path, write_record
+from engram.ledger import (
+    Evaluation,
+    RunRecord,
+    check_results_folder,
+    new_run_id,
+    read_ledger,
+    read_record,
+    record_path,
+    write_record,
+)
 
 
 def record(**changes: object) -> RunRecord:
@@ -58,3 +67,26 @@ def test_unreadable_records_are_named_and_left_out(tmp_path: Path) -> None:
     records, problems = read_ledger(tmp_path)
     assert len(records) == 1
     assert any("broken.json" in p for p in problems) and any("version 99" in p for p in problems)
+
+
+def test_another_method_than_the_recipes_is_filed_under_its_own_name(tmp_path: Path) -> None:
+    for method, recipe, stem in (
+        ("mymodule:Thing", "proto_net/glyphs_5w1s", "mymodule.Thing.glyphs_5w1s"),
+        ("a.b:Thing", "my recipe", "a.b.Thing.my.recipe"),
+        ("mine:Floor", "mine:Floor/glyphs_5w1s", "mine.Floor.glyphs_5w1s"),
+        ("egnn", "proto_net/glyphs_5w1s", "egnn.glyphs_5w1s"),
+    ):
+        path = record_path(tmp_path, record(method=method, recipe_name=recipe, run_id="r"))
+        assert path == tmp_path / f"{stem}.r.json"
+
+
+def test_a_results_folder_is_checked_without_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_results_folder(tmp_path / "a" / "b")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "tasks").write_text("")
+    with pytest.raises(EngramError, match=r"runs cannot be made: .*runs/tasks is not a folder"):
+        check_results_folder(tmp_path / "runs")
+    monkeypatch.setattr("engram.ledger.os.access", lambda place, mode: place != tmp_path)
+    with pytest.raises(EngramError, match=r"a/b cannot be written: .* gives no permission"):
+        check_results_folder(tmp_path / "a" / "b")

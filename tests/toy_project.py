@@ -73,7 +73,7 @@ class Project:
     """A folder with ``images``, ``recipe.toml`` and the command line; it is the working directory too."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        self.root, self._monkeypatch, self._capfd = root, monkeypatch, capfd
+        self.root, self.monkeypatch, self._capfd = root, monkeypatch, capfd
         self.images = root / "images"
         monkeypatch.chdir(root)
         monkeypatch.syspath_prepend(str(root))
@@ -97,7 +97,7 @@ class Project:
 
     def run(self, *arguments: object) -> Outcome:
         """``engram <arguments>`` in this process."""
-        self._monkeypatch.setattr(sys, "argv", ["engram", *map(str, arguments)])
+        self.monkeypatch.setattr(sys, "argv", ["engram", *map(str, arguments)])
         self._capfd.readouterr()
         status = 0
         try:

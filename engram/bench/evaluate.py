@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 from rich.progress import Progress
 
 from engram.bench.metrics import Outcomes, summarise
+from engram.bench.stream_metrics import stream_summary
 from engram.data.episodes import TaskList, episodes_at, frozen_tasks
 from engram.data.protocol import Protocol
 from engram.data.store import Store
+from engram.data.streams import encounters, gaps, met_before, of_queries
 from engram.errors import EngramError
 from engram.ledger import Evaluation
 from engram.types import Answers, Episode, History, Method, Prediction
 
 MAX_IMAGES = {"cpu": 1024, "cuda": 8192}
 """images handed to a method at once, by kind of device; results do not depend on it"""
+SIDE_BY_SIDE = 8
+"""streams that go together even where they are too long to go whole: one step at a time would waste the device"""
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,12 @@ def evaluate(
     torch.manual_seed(seed_samples) if method.card.stochastic else None
     started = time.perf_counter()
     pieces = []
+    console = Console(stderr=True)
     try:
-        with Progress(disable=not progress, transient=True) as bar:
+        with Progress(console=console, disable=not (progress and console.is_terminal), transient=True) as bar:
             job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=tasks.n_sequences)
-            size = max(1, _tasks_at_once(tasks, device) // tasks.stream_length)
+            at_once = _tasks_at_once(tasks, device)
+            size = max(at_once // tasks.stream_length, min(SIDE_BY_SIDE, at_once))
             for start in range(0, tasks.n_sequences, size):
                 part = tasks.slice(slice(start, start + size))
                 pieces.append(_answer(method, store, part, protocol, device))
@@ -71,7 +78,22 @@ def evaluate(
     finally:
         method.train(training)
     outcomes = _join(pieces)
-    return Result(protocol, tasks.digest, summarise(outcomes), outcomes, time.perf_counter() - started)
+    metrics = summarise(outcomes)
+    if protocol.stream_length > 1:
+        outcomes = _with_past(outcomes, tasks, store.info.group_size)
+        metrics["stream"] = stream_summary(outcomes)
+    return Result(protocol, tasks.digest, metrics, outcomes, time.perf_counter() - started)
+
+
+def _with_past(outcomes: Outcomes, tasks: TaskList, group_size: int) -> Outcomes:
+    """What each query's class, and its very image (or original of it), had been through before."""
+    labels = tasks.query_labels
+    return replace(
+        outcomes,
+        encounters=of_queries(encounters(tasks.class_ids), labels),
+        gaps=of_queries(gaps(tasks.class_ids), labels),
+        met_before=met_before(tasks.support_rows // group_size, tasks.query_rows // group_size),
+    )
 
 
 def _tasks_at_once(tasks: TaskList, device: torch.device | str) -> int:
@@ -95,7 +117,21 @@ def _answer(method: Method, store: Store, tasks: TaskList, protocol: Protocol, d
             labels.append(answer.query_labels.cpu().numpy())
             if "edges" in prediction.details:
                 edges.append(edge_accuracy(prediction.details["edges"], episode, answer).cpu().numpy())
-    return Outcomes(np.stack(labels, 1), np.stack(probabilities, 1), np.stack(edges, 1) if edges else None)
+    again = _ask_again(method, store, tasks.slice(slice(None), slice(0, protocol.revisit)), protocol, device, history)
+    return Outcomes(np.stack(labels, 1), np.stack(probabilities, 1), np.stack(edges, 1) if edges else None, again=again)
+
+
+def _ask_again(
+    method: Method, store: Store, tasks: TaskList, protocol: Protocol, device: torch.device | str, history: History
+) -> np.ndarray | None:
+    """Answers to the first tasks with the history of the whole stream, which none of them adds to."""
+    answers = []
+    for t in range(tasks.stream_length):
+        episodes, _ = episodes_at(store, tasks.slice(slice(None), slice(t, t + 1)), protocol.n_way, device)
+        prediction = method.predict(episodes[0], history)
+        check_prediction(prediction, episodes[0], type(method).__name__)
+        answers.append(prediction.log_probs.exp().float().cpu().numpy())
+    return np.stack(answers, 1) if answers else None
 
 
 def check_prediction(prediction: Prediction, episode: Episode, name: str) -> None:
@@ -127,8 +163,10 @@ def edge_accuracy(edges: torch.Tensor, episode: Episode, answers: Answers) -> to
 
 def _join(pieces: list[Outcomes]) -> Outcomes:
     edges = [p.edge_accuracy for p in pieces if p.edge_accuracy is not None]
+    again = [p.again for p in pieces if p.again is not None]
     return Outcomes(
         np.concatenate([p.labels for p in pieces]),
         np.concatenate([p.probabilities for p in pieces]),
         np.concatenate(edges) if edges else None,
+        again=np.concatenate(again) if again else None,
     )

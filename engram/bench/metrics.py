@@ -21,6 +21,14 @@ class Outcomes:
     """(sequences, steps, queries, n_way) float32"""
     edge_accuracy: np.ndarray | None = None
     """(sequences, steps) share of query-support edges on the right side of 0.5"""
+    encounters: np.ndarray | None = None
+    """earlier tasks of the stream with the query's class"""
+    gaps: np.ndarray | None = None
+    """steps since the last of them, -1 where there is none"""
+    met_before: np.ndarray | None = None
+    """whether the query's very image, or its original in a store of variants, came earlier in the stream"""
+    again: np.ndarray | None = None
+    """(sequences, tasks, queries, n_way) answers to the first tasks, asked again after the stream"""
 
     @property
     def correct(self) -> np.ndarray:
@@ -83,14 +91,22 @@ def expected_calibration_error(reliability: dict[str, list[float | None]]) -> fl
     return float(sum(w * abs(a - c) for c, a, w in rows if c is not None and a is not None and w is not None))
 
 
-def paired_difference(first: np.ndarray, second: np.ndarray) -> dict[str, float]:
+def in_last_quarter(values: np.ndarray) -> np.ndarray:
+    """The last quarter of the positions of a stream, rounded up: (sequences, steps, ...) -> (sequences, fewer, ...)."""
+    return values[:, values.shape[1] * 3 // 4 :]
+
+
+def paired_difference(first: np.ndarray, second: np.ndarray, *, last_quarter: bool = False) -> dict[str, float]:
     """Mean of first - second over sequences that answered the same tasks, with its 95 % interval.
 
-    Arrays are (sequences, ...) correctness; both must come from the same frozen tasks.
+    Arrays are (sequences, steps, ...) correctness; both must come from the same frozen tasks. ``last_quarter`` compares
+    the last quarter of the positions alone.
     """
     if first.shape[0] != second.shape[0]:
         raise EngramError(
             f"paired runs need the same tasks but one has {len(first)} sequences and the other {len(second)}"
         )
+    if last_quarter:
+        first, second = in_last_quarter(first), in_last_quarter(second)
     difference = first.reshape(len(first), -1).mean(1) - second.reshape(len(second), -1).mean(1)
     return {"difference": float(difference.mean()), "interval": interval(difference), "n": len(difference)}

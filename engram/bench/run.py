@@ -9,31 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from engram.bench.evaluate import Result, evaluate
 from engram.bench.metrics import paired_difference
+from engram.bench.model import resolve_model
 from engram.data.protocol import Protocol
 from engram.data.store import Store
-from engram.errors import EngramError, nearest
-from engram.ledger import (
-    Evaluation,
-    RunRecord,
-    current_commit,
-    new_run_id,
-    read_record,
-    record_path,
-    software_versions,
-    utc_now,
-    write_record,
-)
-from engram.methods import METHODS
-from engram.recipes import Recipe, load_recipe
-from engram.train.build import build_method, choose_device, resolve_method
-from engram.train.checkpoint import load, load_method
+from engram.errors import EngramError
+from engram.ledger import Evaluation, RunRecord, check_results_folder, read_record, record_path, write_record
+from engram.recipes import Recipe
+from engram.train.build import choose_device
+from engram.train.failures import explained
 from engram.train.features import open_stores
-from engram.train.run import RESULTS, describe_device, protocols_of
-from engram.types import Method
+from engram.train.run import RESULTS, protocols_of
 
 
 def bench(
@@ -57,33 +45,20 @@ def bench(
     ``changes`` replace fields of the protocol: n_way, n_shot, n_query, n_sequences, slot_order, stream_length, ...
     """
     where = choose_device(device)
-    method_of, chosen, asked, trained_by = _resolve(str(model), recipe)
-    opened = store or open_stores(asked.data.dataset, (split,), data, features)[split]
-    protocols = _protocols(asked, split, changes)
+    source = resolve_model(str(model), recipe)
+    check_results_folder(results)
+    opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]
+    protocols = _protocols(source.asked, split, changes)
     for protocol in protocols:
         protocol.check(opened)
-    method = method_of(opened).to(where)
-    started, clock = utc_now(), time.monotonic()
-    on_device = opened.to(where) if where.type == "cuda" else opened
-    tests = tuple(evaluate(method, on_device, p, where, progress=progress) for p in protocols)
-    record = RunRecord(
-        run_id=new_run_id(),
-        kind="bench",
-        status="finished",
-        method=chosen.method,
-        recipe_name=chosen.name,
-        recipe=chosen.to_dict(),
-        recipe_digest=chosen.digest,
-        seed=chosen.train.seed,
-        started=started,
-        seconds=round(time.monotonic() - clock, 1),
-        commit=current_commit(),
-        device=describe_device(where),
-        versions=software_versions(),
-        training={"features": opened.info.source} if features else {},
-        trained_by=trained_by,
-        note=note,
-    )
+    blank, clock = source.blank_record("bench", where), time.monotonic()
+    with explained(source.recipe, where):
+        method = source.build(opened).to(where)
+        on_device = opened.to(where) if where.type == "cuda" else opened
+        asked = [replace(p, batch_norm=method.card.batch_norm) for p in protocols]
+        tests = tuple(evaluate(method, on_device, p, where, progress=progress) for p in asked)
+    training = {"features": opened.info.source} if features else {}
+    record = replace(blank, seconds=round(time.monotonic() - clock, 1), training=training, note=note)
     stem = record_path(results, record).with_suffix("").name
     evaluations = []
     for i, test in enumerate(tests):
@@ -99,52 +74,6 @@ def _save_tasks(result: Result, path: Path, predictions: bool) -> None:
         result.save_tasks(path, predictions)
     except OSError as error:
         raise EngramError(f"the per-task results {path} could not be written: {error.strerror or error}") from error
-
-
-def _resolve(model: str, recipe: str | None) -> tuple[Any, Recipe, Recipe, str]:
-    """How to make the method once the store is open, its own recipe, the recipe whose tasks it is asked, its run."""
-    if Path(model).exists():
-        checkpoint = load(Path(model), which="best")
-        asked = load_recipe(recipe) if recipe else checkpoint.recipe
-        if asked.method != checkpoint.state.method:
-            raise EngramError(
-                f"{model} is a checkpoint of {checkpoint.state.method} but the recipe {asked.name} "
-                f"is for {asked.method}: give a recipe of {checkpoint.state.method}"
-            )
-
-        def from_checkpoint(store: Store) -> Method:
-            if tuple(checkpoint.state.image_shape) != store.image_shape:
-                trained_on, here = ("x".join(map(str, s)) for s in (checkpoint.state.image_shape, store.image_shape))
-                raise EngramError(
-                    f"{model} was trained on images of {trained_on} but those of {store.info.dataset} are {here}: "
-                    f"give a recipe for the dataset it was trained on"
-                )
-            return load_method(checkpoint, torch.device("cpu"))
-
-        return from_checkpoint, checkpoint.recipe, asked, checkpoint.state.run_id
-    untrained = [stem for stem, kind in METHODS.items() if not kind.card.trainable]
-    if ":" not in model and model not in METHODS:
-        raise EngramError(f"there is neither a run folder nor an untrained method '{model}'{nearest(model, untrained)}")
-    if resolve_method(model).card.trainable:
-        raise EngramError(
-            f"'{model}' is a method that must be trained first, not a run folder: engram train, then bench its folder"
-        )
-    if recipe is None:
-        raise EngramError(
-            f"engram bench {model} needs --recipe to say which data and tasks, such as --recipe proto_net/glyphs_5w1s"
-        )
-    base = load_recipe(recipe)
-    chosen = replace(
-        base,
-        name=f"{model}/{base.name.split('/')[-1]}",  # its own, or the floor would pass as the recipe's result
-        method=model,
-        method_settings={},
-        backbone="flatten",
-        backbone_settings={},
-        backbone_weights="",
-        paper=None,
-    )
-    return (lambda store: build_method(chosen, store.image_shape, torch.device("cpu"))), chosen, base, ""
 
 
 def _protocols(recipe: Recipe, split: str, changes: dict[str, Any]) -> tuple[Protocol, ...]:

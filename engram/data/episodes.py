@@ -13,6 +13,7 @@ import torch
 
 from engram.data.protocol import Protocol
 from engram.data.store import Store
+from engram.data.streams import distinct, draw_classes
 from engram.types import Answers, Episode
 
 
@@ -54,33 +55,11 @@ class TaskList:
         return replace(self, **parts)
 
 
-def distinct(rng: np.random.Generator, sizes: np.ndarray, count: int) -> np.ndarray:
-    """For each row i, ``count`` distinct numbers of range(sizes[i]) in random order: (n,) -> (n, count).
-
-    Floyd's method, all rows at once: O(count) vector steps whatever the sizes.
-    """
-    n = len(sizes)
-    chosen = np.full((n, count), -1, dtype=np.int64)
-    draws = rng.random((n, count))
-    for k in range(count):
-        last = sizes - count + k
-        candidate = (draws[:, k] * (last + 1)).astype(np.int64)
-        taken = (chosen[:, :k] == candidate[:, None]).any(1)
-        chosen[:, k] = np.where(taken, last, candidate)
-    return np.take_along_axis(chosen, rng.random((n, count)).argsort(1), 1)
-
-
 def draw_tasks(store: Store, protocol: Protocol, rng: np.random.Generator, n_sequences: int | None = None) -> TaskList:
     """Draw sequences of tasks as the protocol says. Classes get their labels in random order in every task."""
     n_sequences = n_sequences or protocol.n_sequences
     n_way, steps = protocol.n_way, protocol.stream_length
-    pool_size = protocol.pool_classes or store.n_classes
-    members = distinct(rng, np.full(n_sequences * steps, pool_size), n_way).reshape(n_sequences, steps, n_way)
-    class_ids = members
-    if pool_size < store.n_classes:
-        pools = rng.random((n_sequences, store.n_classes)).argsort(1)[:, :pool_size]
-        class_ids = np.take_along_axis(pools[:, None, :], members, 2)
-
+    class_ids, names = draw_classes(store.n_classes, protocol, rng, n_sequences)
     query_counts = _query_counts(store, protocol, rng, class_ids)
     needed = protocol.n_shot + int(query_counts.max())
     flat_ids = class_ids.reshape(-1)
@@ -97,8 +76,9 @@ def draw_tasks(store: Store, protocol: Protocol, rng: np.random.Generator, n_seq
     if protocol.slot_order == "shuffled":
         support_rows, support_labels = _shuffle(rng, support_rows, support_labels)
         query_rows, query_labels = _shuffle(rng, query_rows, query_labels)
-    names = members if protocol.names == "named" else None
-    return TaskList(support_rows, np.ascontiguousarray(support_labels), query_rows, query_labels, class_ids, names)
+    support_labels = np.ascontiguousarray(support_labels)
+    known = names if protocol.names == "named" else None
+    return TaskList(support_rows, support_labels, query_rows, query_labels, class_ids, known)
 
 
 def _distinct_up_to(rng: np.random.Generator, sizes: np.ndarray, count: int) -> np.ndarray:

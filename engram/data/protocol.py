@@ -8,6 +8,8 @@ from typing import Any, Literal
 from engram.data.store import Store
 from engram.errors import EngramError
 
+LATER = {"recurrence_gap", "drift", "revisit"}
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -30,13 +32,20 @@ class Protocol:
     pool_classes: int = 0
     """classes a sequence draws from; 0 = all of the split"""
     names: Literal["anonymous", "named"] = "anonymous"
+    recurrence_gap: int = 0
+    """0 = classes recur freely; g > 0: every class returns after exactly g tasks without it, in steps of g + 1"""
+    drift: float = 0.0
+    """chance, before every task but the first, that one class of the pool gives way to one outside it"""
+    revisit: int = 0
+    """first tasks of a stream that are asked again at its end, with the history of all of it"""
     batch_norm: str = "running"
     n_sequences: int = 600
     seed: int = 0
     dataset_digest: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """All fields, but a later one only where it is used: records from before it stay equal to those of now."""
+        return {k: v for k, v in asdict(self).items() if v or k not in LATER}
 
     @property
     def n_labelled(self) -> int:
@@ -65,6 +74,7 @@ class Protocol:
             )
         if self.n_way > pool:
             raise EngramError(f"{self.n_way} ways were asked for but {where} offers {pool} classes: lower n_way")
+        self._check_stream(pool, store.n_classes, where)
         needed = self.n_shot + (self.n_query if self.query_balance == "balanced" else 1)
         smallest = int(store.group_counts.argmin())
         if store.group_counts[smallest] < needed:
@@ -79,4 +89,32 @@ class Protocol:
             raise EngramError(
                 f"{total} unbalanced queries were asked for but {self.n_way} classes of {where} may offer only {room}: "
                 f"lower n_query"
+            )
+
+    def _check_stream(self, pool: int, n_classes: int, where: str) -> None:
+        """Recurrence, drift and revisits that a stream of this length and pool cannot have."""
+        period = self.recurrence_gap + 1
+        for key in ("recurrence_gap", "revisit"):
+            if getattr(self, key) < 0:
+                raise EngramError(f"{key} = {getattr(self, key)} but at least 0 is needed")
+        if self.recurrence_gap and pool != self.n_way * period:
+            raise EngramError(
+                f"a recurrence_gap of {self.recurrence_gap} at {self.n_way} ways needs a pool of exactly "
+                f"{self.n_way * period} classes but {where} offers {pool}: set pool_classes, n_way or recurrence_gap"
+            )
+        if self.recurrence_gap and self.stream_length <= period:
+            raise EngramError(
+                f"with a recurrence_gap of {self.recurrence_gap} a class returns from task {period + 1} on but the "
+                f"stream has {self.stream_length}: raise stream_length or lower recurrence_gap"
+            )
+        if not 0 <= self.drift <= 1:
+            raise EngramError(f"drift = {self.drift} but a chance lies between 0 and 1")
+        if self.drift and pool >= n_classes:
+            raise EngramError(
+                f"drift brings in classes from outside the pool but the pool has {pool} of the {n_classes} classes of "
+                f"{where}: lower pool_classes"
+            )
+        if self.revisit > self.stream_length:
+            raise EngramError(
+                f"{self.revisit} tasks were to be asked again but the stream has {self.stream_length}: lower revisit"
             )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from math import prod
 from typing import Any, Literal
 
@@ -20,8 +19,20 @@ from torch import Tensor, nn
 from engram.errors import EngramError, nearest
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
+from engram.nn.content_graph import ContentGraph
 from engram.nn.continual_graph import ContinualGraph, GraphAnswer
-from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
+from engram.nn.evidence import Task
+from engram.types import (
+    EmbeddingMethod,
+    Episode,
+    History,
+    LossTerms,
+    MethodCard,
+    Prediction,
+    TrainBatch,
+    equal_shapes,
+    stacked_names,
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +48,11 @@ class CmlBgnnConfig:
     gate: Literal["paper", "library"] = "paper"
     shared_gate: bool = False
     """One gate for all layers (their states stay apart)."""
-    history: Literal["none", "slot"] = "slot"
-    """"none" is the paper's "w/o C": h = v and no gate at all."""
+    history: Literal["none", "slot", "content"] = "slot"
+    """"none" is the paper's "w/o C": h = v and no gate at all. "content" remembers what was seen, not where it stood,
+    and takes n_layers, width, bayes, gamma, the samples, transductive and capacity of these keywords."""
+    capacity: int = 10240
+    """Entries a content memory holds; the oldest task is forgotten first."""
     next_layer: Literal["node", "hidden"] = "node"
     """What the next layer sees: the node before the gate, or the hidden state."""
     bayes: Literal["task", "edge", "none"] = "task"
@@ -111,24 +125,20 @@ class CmlBgnn(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: CmlBgnnConfig) -> None:
         super().__init__(backbone, config)
-        self.graph = ContinualGraph(
-            inputs=prod(backbone.out_shape),  # type: ignore[arg-type]
-            n_layers=config.n_layers,
-            width=config.width,
-            edges=config.edges,
-            node_net=config.node_net,
-            gate=config.gate,
-            n_gates=0 if config.history == "none" else 1 if config.shared_gate else config.n_layers,
-            next_layer=config.next_layer,
-            bayes=config.bayes,
-            dropout=config.dropout,
+        inputs = prod(backbone.out_shape)  # type: ignore[arg-type]
+        bayes = config.bayes != "none"
+        self.graph: ContinualGraph | ContentGraph = (
+            ContentGraph(inputs, config.width, config.n_layers, config.capacity, bayes, config.transductive)
+            if config.history == "content"
+            else _paper_graph(inputs, config)
         )
         self.card = replace(
             type(self).card,
             transductive=config.transductive,
             continual=config.history != "none",
             slot_memory=config.history == "slot",
-            stochastic=config.bayes != "none" and config.test_samples > 0,
+            semi_supervised=config.history != "content",
+            stochastic=bayes and config.test_samples > 0,
         )
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
@@ -140,36 +150,46 @@ class CmlBgnn(EmbeddingMethod):
     def _classify(self, episodes: Sequence[Episode], history: History) -> tuple[Prediction, ...]:
         """Predictions from features; steps of one shape run together."""
         predictions: list[Prediction] = []
-        for group in _equal_shapes(episodes):
-            n_query = group[0].query.shape[1]
-            edges, samples, hidden = self._answer(group, history)
-            if not self.config.transductive:  # B * Q graphs become B tasks again
-                edges = graph.merge_query_graphs(edges, n_query)
-                samples = samples.squeeze(-2).unflatten(2, (-1, n_query))
-                hidden = None if hidden is None else hidden.unflatten(1, (-1, n_query))
+        for group in equal_shapes(episodes):
+            (edges, samples, _), histories = self._answer(group, history)
             for step, log_probs in enumerate(samples.mean(0).log()):
                 details = {"edges": edges[:, step].movedim(0, 1)}
                 if self.card.stochastic or (self.training and self.config.bayes != "none"):
                     details["samples"] = samples[:, step]
-                history = () if hidden is None else (hidden[step],)
+                history = histories[step]
                 predictions.append(Prediction(log_probs, history, details))
         return tuple(predictions)
 
-    def _answer(self, episodes: Sequence[Episode], history: History) -> GraphAnswer:
-        """The graph over T steps of one shape; inductive tasks become one graph per query. Always in float32."""
+    def _answer(self, episodes: Sequence[Episode], history: History) -> tuple[GraphAnswer, Sequence[History]]:
+        """The graph over T steps of one shape, and the history after each. Always in float32."""
         support, query = (
             torch.stack([part.flatten(2).float() for part in parts])
             for parts in ([e.support for e in episodes], [e.query for e in episodes])
         )
         labels = torch.stack([e.support_labels for e in episodes])
+        samples = self.config.train_samples if self.training else self.config.test_samples
+        with torch.autocast(support.device.type, enabled=False):
+            if isinstance(self.graph, ContentGraph):
+                task = Task(support, labels, query, stacked_names(episodes), episodes[0].n_way)
+                return self.graph(task, history, samples)
+            return self._by_slot(support, labels, query, episodes[0].n_way, history, samples)
+
+    def _by_slot(
+        self, support: Tensor, labels: Tensor, query: Tensor, n_way: int, history: History, samples: int
+    ) -> tuple[GraphAnswer, Sequence[History]]:
+        """The paper's graph; inductive tasks become one graph per query and one task again afterwards."""
+        n_tasks, n_query = query.shape[1:3]
         if not self.config.transductive:
             support, labels, query = graph.one_graph_per_query(support, labels, query)
         nodes = torch.cat([support, query], 2)
-        samples = self.config.train_samples if self.training else self.config.test_samples
-        with torch.autocast(nodes.device.type, enabled=False):
-            state = self._state(history, len(episodes[0].query), nodes)
-            answer: GraphAnswer = self.graph(nodes, labels, episodes[0].n_way, state, samples)
-        return answer
+        state = self._state(history, n_tasks, nodes)
+        edges, drawn, hidden = self.graph(nodes, labels, n_way, state, samples)
+        if not self.config.transductive:
+            edges = graph.merge_query_graphs(edges, n_query)
+            drawn = drawn.squeeze(-2).unflatten(2, (-1, n_query))
+            hidden = None if hidden is None else hidden.unflatten(1, (-1, n_query))
+        histories = [() if hidden is None else (hidden[step],) for step in range(len(query))]
+        return GraphAnswer(edges, drawn, hidden), histories
 
     def _state(self, history: History, n_tasks: int, nodes: Tensor) -> Tensor | None:
         """The slots' past (B, L, V, width), inductive (B, Q, L, V, width); refused where it is of another shape."""
@@ -187,13 +207,15 @@ class CmlBgnn(EmbeddingMethod):
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Equation 11: L_E + gamma L_B, each a mean over steps and tasks."""
-        groups = _equal_shapes(self.embed(batch.episodes))
-        if self.config.history == "slot" and len(groups) > 1:
-            raise EngramError(f"a sequence of {len(batch.episodes)} steps has {len(groups)} shapes; slots need one")
+        groups = equal_shapes(self.embed(batch.episodes))
+        if self.config.history != "none" and len(groups) > 1:
+            raise EngramError(f"a sequence of {len(batch.episodes)} steps has {len(groups)} shapes; history needs one")
         answers, parts = iter(batch.answers), []
         for group in groups:
-            answer = self._answer(group, ())
             query_labels = torch.stack([next(answers).query_labels for _ in group])
+            if isinstance(self.graph, ContentGraph):
+                self.graph.begin([(e.support, e.query, e.support_labels) for e in group], query_labels)
+            answer, _ = self._answer(group, ())
             with torch.autocast(query_labels.device.type, enabled=False):
                 terms = self._terms(group, answer, query_labels)
             parts.append({name: value * (len(group) / len(batch.episodes)) for name, value in terms.items()})
@@ -204,14 +226,10 @@ class CmlBgnn(EmbeddingMethod):
     def _terms(self, episodes: Sequence[Episode], answer: GraphAnswer, query_labels: Tensor) -> dict[str, Tensor]:
         """L_E, L_B and accuracies of T steps of one shape; query labels (T, B, Q)."""
         config, support_labels = self.config, torch.stack([e.support_labels for e in episodes])
-        if not config.transductive:
-            n_query = query_labels.shape[-1]
-            support_labels = support_labels.repeat_interleave(n_query, dim=1)
-            query_labels = query_labels.flatten(1)[..., None]
         labels = torch.cat([support_labels, query_labels], -1)
         rows_only = config.loss_edges == "query_support"
         target, mask = graph.query_edges(labels, query_labels.shape[-1], rows_only, config.transductive)
-        weights = graph.layer_weights(config.n_layers, config.layer_loss == "weighted")
+        weights = graph.layer_weights(len(answer.edges), config.layer_loss == "weighted")
         losses = [graph.edge_loss(edges, target, mask, config.balanced_edges) for edges in answer.edges]
         terms = {"edge": torch.stack([w * value for w, value in zip(weights, losses, strict=True)]).sum()}
         if config.bayes != "none" and config.gamma > 0:
@@ -222,7 +240,7 @@ class CmlBgnn(EmbeddingMethod):
         return terms
 
 
-def _equal_shapes(episodes: Sequence[Episode]) -> list[list[Episode]]:
-    """Runs of consecutive steps whose tensors can be stacked."""
-    groups = groupby(episodes, lambda e: (e.support.shape, e.query.shape, e.n_way))
-    return [list(group) for _, group in groups]
+def _paper_graph(inputs: int, config: CmlBgnnConfig) -> ContinualGraph:
+    n_gates = 0 if config.history == "none" else 1 if config.shared_gate else config.n_layers
+    names = ("n_layers", "width", "edges", "node_net", "gate", "next_layer", "bayes", "dropout")
+    return ContinualGraph(inputs, n_gates=n_gates, **{name: getattr(config, name) for name in names})

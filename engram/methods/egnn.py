@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from math import prod
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from engram.errors import EngramError
 from engram.nn import graph
-from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
+from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch, equal_shapes
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,13 @@ class Egnn(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: EgnnConfig) -> None:
         super().__init__(backbone, config)
+        for name, fits, what in (
+            ("n_layers", config.n_layers >= 1, "at least 1 is needed"),
+            ("width", config.width >= 1, "at least 1 is needed"),
+            ("dropout", 0 <= config.dropout < 1, "it lies from 0 to below 1"),
+        ):
+            if not fits:
+                raise EngramError(f"[method] {name} = {getattr(config, name)} but {what}")
         inputs = prod(backbone.out_shape)  # type: ignore[arg-type]
         last = config.n_layers - 1
         self.layers = nn.ModuleList(
@@ -82,7 +89,7 @@ class Egnn(EmbeddingMethod):
 
     def _classify(self, episodes: Sequence[Episode]) -> tuple[Prediction, ...]:
         predictions: list[Prediction] = []
-        for group in _equal_shapes(episodes):
+        for group in equal_shapes(episodes):
             edges = self._edges(group)
             log_probs = self._vote(group, edges).log()
             if not self.config.transductive:
@@ -123,7 +130,7 @@ class Egnn(EmbeddingMethod):
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Step 6: balanced edge loss, 0.5 for inner layers and 1 for the last, divided by their number."""
         answers, parts = iter(batch.answers), []
-        for group in _equal_shapes(self.embed(batch.episodes)):
+        for group in equal_shapes(self.embed(batch.episodes)):
             query_labels = torch.stack([next(answers).query_labels for _ in group])
             with torch.autocast(query_labels.device.type, enabled=False):
                 terms = self._terms(group, query_labels)
@@ -150,9 +157,3 @@ class Egnn(EmbeddingMethod):
             "accuracy": accuracy,
             "edge_accuracy": graph.edge_accuracy(edges[-1], target, mask),
         }
-
-
-def _equal_shapes(episodes: Sequence[Episode]) -> list[list[Episode]]:
-    """Runs of consecutive steps whose tensors can be stacked."""
-    groups = groupby(episodes, lambda e: (e.support.shape, e.query.shape, e.n_way))
-    return [list(group) for _, group in groups]

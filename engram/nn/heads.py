@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor
+
+Distance = Literal["euclidean", "cosine"]
 
 
 def one_hot(labels: Tensor, n_way: int) -> Tensor:
@@ -20,3 +24,10 @@ def class_means(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     """|a_i - b_j|^2 written out: (B, n, d), (B, m, d) -> (B, n, m). (`torch.cdist` has a singular gradient at zero.)"""
     return a.square().sum(-1, keepdim=True) - 2 * a @ b.transpose(-1, -2) + b.square().sum(-1)[..., None, :]
+
+
+def distances(a: Tensor, b: Tensor, kind: Distance) -> Tensor:
+    """Squared Euclidean distance, or 1 - cosine: (B, n, d), (B, m, d) -> (B, n, m)."""
+    if kind == "euclidean":
+        return squared_distances(a, b)
+    return 1 - F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).transpose(-1, -2)

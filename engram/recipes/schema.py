@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
-
-import cattrs
-from cattrs.strategies import configure_union_passthrough
+from typing import Any, Literal
 
 from engram.errors import EngramError, nearest
+from engram.recipes.checks import check_recipe
+from engram.recipes.structure import structure
 
-T = TypeVar("T")
 RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "class_batch", "freeze_backbone"}
 """keys that came after the first runs: left out of a digest where they are not used, so that it stays the same"""
@@ -126,53 +122,6 @@ class Recipe:
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@cache
-def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    # Strict scalars first: cattrs would otherwise turn "5" into 5 and 1.5 into 1 without a word.
-    for kind, accepted in ((int, (int,)), (float, (int, float)), (bool, (bool,)), (str, (str,))):
-
-        def hook(value: Any, _: Any, kind: type = kind, accepted: tuple[type, ...] = accepted) -> Any:
-            if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-                raise TypeError(f"{value!r} is not of type {kind.__name__}")
-            return kind(value)
-
-        converter.register_structure_hook(kind, hook)
-    configure_union_passthrough(str | bool | int | float | None, converter)
-    converter.register_structure_hook_func(lambda t: t is Any, lambda value, _: value)
-    return converter
-
-
-def structure(table: dict[str, Any], kind: type[T], where: str) -> T:
-    """A TOML table as a dataclass. Unknown keys, missing keys and wrong types get one sentence with ``where``."""
-    assert is_dataclass(kind)
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
-    for key in table:
-        if key not in known:
-            raise EngramError(f"{where}: unknown key '{key}'{nearest(key, known)}")
-    values = {}
-    for key, value in table.items():
-        try:
-            values[key] = _converter().structure(value, hints[key])
-        except Exception as error:  # cattrs raises exception groups of many kinds; each means: the value does not fit
-            raise EngramError(f"{where}: {key} = {value!r} does not fit; it takes {_describe(hints[key])}") from error
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise EngramError(f"{where}: {str(error).split('__init__() ')[-1]}") from error
-
-
-def _describe(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return " or ".join(repr(a) for a in get_args(hint))
-    if get_origin(hint) in (tuple, list):
-        return f"a list of {_describe(get_args(hint)[0])}"
-    if isinstance(hint, UnionType):
-        return " or ".join(_describe(a) for a in get_args(hint))
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(hint, str(hint))
-
-
 def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
     """A recipe from parsed TOML; sub-tables ``data``, ``train``, ``test``, ``backbone``, ``method``, ``paper``."""
     raw = dict(raw)
@@ -187,9 +136,11 @@ def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
     for key in raw:
         if key not in (*tables, "description"):
             raise EngramError(f"{where}: unknown key '{key}'{nearest(key, [*tables, 'method', 'backbone'])}")
-    for key in ("data", "train"):
-        if key not in raw:
+    for key in tables:
+        if key not in raw and key in ("data", "train"):
             raise EngramError(f"{where}: the [{key}] table is missing")
+        if not isinstance(raw.get(key, {}), dict):
+            raise EngramError(f"{where}: {key} = {raw[key]!r} does not fit; it takes a table, [{key}]")
     parts: dict[str, Any] = {k: structure(raw[k], t, f"{where} [{k}]") for k, t in tables.items() if k in raw}
     recipe = Recipe(
         name=name,
@@ -201,29 +152,8 @@ def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
         backbone_weights=backbone.get("weights", ""),
         **parts,
     )
-    _check(recipe, where)
+    check_recipe(recipe, where)
     return recipe
-
-
-def _check(recipe: Recipe, where: str) -> None:
-    """Numbers that cannot work, found before anything is built."""
-    data, train, test = recipe.data, recipe.train, recipe.test
-    for table, settings, least, keys in (
-        ("data", data, 1, ("n_way", "n_shot", "n_query", "stream_length")),
-        ("data", data, 0, ("class_batch",)),
-        ("train", train, 1, ("iterations", "sequences", "validate_every", "validation_sequences")),
-        ("test", test, 1, ("n_way", "n_shot", "n_sequences", "stream_length")),
-    ):
-        for key in keys:
-            if (value := getattr(settings, key)) < least:
-                raise EngramError(f"{where} [{table}]: {key} = {value} but at least {least} is needed")
-    if train.schedule == "step" and train.schedule_step < 1:
-        raise EngramError(
-            f"{where} [train]: schedule 'step' needs schedule_step of at least 1, not {train.schedule_step}"
-        )
-    for table, fraction in (("data", data.labelled_fraction), ("test", test.labelled_fraction)):
-        if not 0 < fraction <= 1:
-            raise EngramError(f"{where} [{table}]: labelled_fraction = {fraction} but it lies above 0 and up to 1")
 
 
 def load_recipe(name_or_path: str) -> Recipe:

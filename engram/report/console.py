@@ -68,7 +68,7 @@ def record_table(record: RunRecord) -> Table:
         metrics = evaluation.metrics
         scores = (f"{metrics[name]:.3f}" for name in ("nll", "ece", "brier"))
         figure = percent(metrics["accuracy"], metrics["interval"])
-        table.add_row(describe_protocol(evaluation.protocol).replace("**", ""), figure, *scores)
+        table.add_row(describe_protocol(evaluation.protocol), figure, *scores)
         by_position = metrics["accuracy_by_position"]
         if len(by_position) > 1:
             shown = shown_positions(len(by_position))
@@ -85,5 +85,5 @@ def comparison_table(first: str, second: str, rows: Sequence[Mapping[str, Any]])
         clear = abs(row["difference"]) > row["interval"]
         reading = "clear" if clear else "inside the noise"
         figure = f"{100 * row['difference']:+.2f} ± {100 * row['interval']:.2f}"
-        table.add_row(describe_protocol(row["protocol"]).replace("**", ""), figure, str(row["n"]), reading)
+        table.add_row(describe_protocol(row["protocol"]), figure, str(row["n"]), reading)
     return table

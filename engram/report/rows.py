@@ -33,6 +33,10 @@ SYSTEM_NAMES = {
     "tpn": "TPN",
     "egnn": "EGNN",
     "chance": "Chance",
+    "stage_one": "Stage one",
+    "proto_memory": "Prototype memory",
+    "knn_memory": "k-nearest memory",
+    "propagation_memory": "Label propagation memory",
 }
 DATASET_NAMES = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "omniglot": "Omniglot"}
 
@@ -58,7 +62,7 @@ def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     """
     by_id = {r.run_id: r for r in records}
     kept: dict[tuple[str, ...], ResultRow] = {}
-    for record in sorted((r for r in records if r.kind != "import"), key=lambda r: (r.started, r.run_id)):
+    for record in sorted((r for r in records if r.kind in ("train", "bench")), key=lambda r: (r.started, r.run_id)):
         trainer = by_id.get(record.trained_by, record)
         trained = record.training or trainer.training
         if record.status == "finished":
@@ -122,8 +126,8 @@ def dataset_name(protocol: Mapping[str, Any]) -> str:
     return DATASET_NAMES.get(dataset, dataset) + ("" if split == "test" else f" ({split})")
 
 
-def describe_protocol(protocol: Mapping[str, Any]) -> str:
-    """``5-way 1-shot, 1 query per class, shuffled, T = 8``; the record has the rest."""
+def describe_protocol(protocol: Mapping[str, Any], markdown: bool = False) -> str:
+    """``5-way 1-shot, 1 query per class, shuffled, T = 8``; the record has the rest. Markdown prints warnings bold."""
     n_query = protocol.get("n_query", 1)
     words = [
         f"{protocol.get('n_way', '?')}-way {protocol.get('n_shot', '?')}-shot",
@@ -133,8 +137,10 @@ def describe_protocol(protocol: Mapping[str, Any]) -> str:
         words.append(f"unbalanced (Dirichlet {protocol.get('dirichlet_alpha')})")
     if protocol.get("labelled_fraction", 1.0) < 1:
         words.append(f"{100 * protocol['labelled_fraction']:.0f} % labelled")
-    class_order = protocol.get("slot_order") == "class-order"
-    words.append(f"**{CLASS_ORDER_MARK}**" if class_order else str(protocol.get("slot_order", "shuffled")))
+    if protocol.get("slot_order") == "class-order":
+        words.append(f"**{CLASS_ORDER_MARK}**" if markdown else CLASS_ORDER_MARK)
+    else:
+        words.append(str(protocol.get("slot_order", "shuffled")))
     if (length := protocol.get("stream_length", 1)) > 1:
         words.append(f"T = {length}" + (", named" if protocol.get("names") == "named" else ""))
         if protocol.get("pool_classes"):

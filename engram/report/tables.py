@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from engram.errors import EngramError, nearest
-from engram.ledger import RunRecord, read_ledger, record_path
+from engram.ledger import RunRecord, record_path
 from engram.recipes import recipe_names
 from engram.report.console import shown_positions
 from engram.report.rows import (
@@ -26,11 +25,6 @@ from engram.report.rows import (
     training_cost,
 )
 
-RUNS = Path("results/runs")
-BEGIN = re.compile(r"^<!-- results:begin(?:[ \t]+(\S+))? -->", re.MULTILINE)
-"""at the start of a line, so that a sentence may speak of the marker"""
-END = "<!-- results:end -->"
-END_LINE = re.compile(rf"^{END}", re.MULTILINE)
 RESULT_HEADER = (
     "System",
     "Backbone",
@@ -81,7 +75,7 @@ def _result_cells(row: ResultRow, runs: str) -> list[str]:
         system_name(row.record.method),
         str(row.record.recipe.get("backbone", "")),
         _recipe_cell(row),
-        describe_protocol(row.protocol),
+        describe_protocol(row.protocol, markdown=True),
         paper_figure(row),
         our_figure(row),
         "" if ece is None else f"{ece:.3f}",
@@ -111,7 +105,8 @@ def _positions_table(length: int, rows: Sequence[ResultRow]) -> str:
         accuracy = row.evaluation.metrics.get("accuracy_by_position") or []
         interval = row.evaluation.metrics.get("interval_by_position") or [None] * len(accuracy)
         cells = [percent(accuracy[p - 1], interval[p - 1], 1) if p <= len(accuracy) else "" for p in positions]
-        body.append([system_name(row.record.method), _recipe_cell(row), describe_protocol(row.protocol), *cells])
+        protocol = describe_protocol(row.protocol, markdown=True)
+        body.append([system_name(row.record.method), _recipe_cell(row), protocol, *cells])
     table = markdown_table(header, body, right=range(3, len(header)))
     return f"Accuracy in % by position in a stream of {length} tasks:\n\n{table}"
 
@@ -139,56 +134,9 @@ def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
     return f"{table}\n\n{positions_tables(records, method)}" if streams else table
 
 
-def _check_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
+def check_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
     """A misspelt section would stay empty for ever, and nobody would notice."""
     known = {"all", *SYSTEM_NAMES, *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
     stem, _, part = name.partition(":")
     if stem not in known or part not in ("", "positions"):
         raise EngramError(f"{where}: 'results:begin {name}' names no known section{nearest(stem, known)}")
-
-
-def replace_sections(text: str, where: str, records: Sequence[RunRecord], runs: str) -> tuple[str, int]:
-    """The text with each marked section rebuilt, and how many there were."""
-    parts: list[str] = []
-    place, count = 0, 0
-    while begin := BEGIN.search(text, place):
-        name, end = begin.group(1) or "", END_LINE.search(text, begin.end())
-        _check_section(name, where, records)
-        following = BEGIN.search(text, begin.end())
-        if end is None or (following and following.start() < end.start()):
-            raise EngramError(f"{where}: '{begin.group()}' has no '{END}' after it: add one where the table ends")
-        if (stray := END_LINE.search(text, place)) and stray.start() < begin.start():
-            break
-        parts += [text[place : begin.end()], "\n", section_text(name, records, runs), "\n", END]
-        place, count = end.end(), count + 1
-    if END_LINE.search(text, place):
-        raise EngramError(f"{where}: '{END}' stands without a '<!-- results:begin NAME -->' before it")
-    return "".join([*parts, text[place:]]), count
-
-
-def rebuild(root: Path, check: bool) -> list[str]:
-    """Rebuild every marked table of README.md and docs/; the files that differ, relative to ``root``.
-
-    With ``check`` nothing is written: a non-empty answer means that a committed table is out of date or hand-edited.
-    """
-    records, problems = read_ledger(root / RUNS)
-    if problems:
-        raise EngramError(f"tables are not rebuilt while records are unreadable: {'; '.join(problems)}")
-    pages = [p for p in (root / "README.md", *sorted((root / "docs").rglob("*.md"))) if p.is_file()]
-    differing, sections = [], 0
-    for page in pages:
-        name = page.relative_to(root).as_posix()
-        before = page.read_text(encoding="utf-8")
-        runs = Path(os.path.relpath(root / RUNS, page.parent)).as_posix()
-        after, count = replace_sections(before, name, records, runs)
-        sections += count
-        if after != before:
-            differing.append(name)
-            if not check:
-                page.write_text(after, encoding="utf-8")
-    if not sections:
-        raise EngramError(
-            f"no result table in README.md or docs/ of {root}: put '<!-- results:begin all -->' and '{END}' on lines "
-            "of their own where it belongs"
-        )
-    return differing

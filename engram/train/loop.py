@@ -55,7 +55,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in (("max_minutes", self.max_minutes), ("max_iterations", self.max_iterations)):
-            if value is not None and value <= 0:
+            if value is not None and not value > 0:  # nan is refused too
                 raise EngramError(f"{name} = {value} but it must be above 0")
 
     def share_spent(self, seconds: float) -> float:

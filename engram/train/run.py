@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,24 @@ from engram.bench.evaluate import Result, evaluate
 from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.ledger import RunRecord, current_commit, new_run_id, record_path, software_versions, utc_now, write_record
-from engram.recipes import Recipe, load_recipe
+from engram.ledger import (
+    RunRecord,
+    check_results_folder,
+    current_commit,
+    new_run_id,
+    record_path,
+    run_stem,
+    software_versions,
+    utc_now,
+    write_record,
+)
+from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.train.build import choose_device, resolve_method
+from engram.train.failures import explain
 from engram.train.features import SPLITS, open_stores
 from engram.train.loop import TrainOutcome
 from engram.train.loop import train as run_loop
-from engram.types import Method
+from engram.types import Method, MethodCard
 
 RESULTS = Path("results/runs")
 
@@ -39,16 +51,24 @@ def describe_device(device: torch.device) -> str:
 
 
 def adapt(recipe: Recipe, overrides: Mapping[str, Any]) -> Recipe:
-    """The recipe with command-line overrides: seed, backbone, dataset, iterations; None keeps the recipe's value."""
+    """The recipe with command-line overrides: seed, backbone, dataset, iterations; None keeps the recipe's value.
+
+    Another method than the recipe's has no claim to the recipe's published figure.
+    """
     given = {k: v for k, v in overrides.items() if v is not None}
     train = replace(recipe.train, **{k: given[k] for k in ("seed", "iterations", "precision") if k in given})
     data = replace(recipe.data, **{k: given[k] for k in ("dataset",) if k in given})
-    return replace(recipe, train=train, data=data, **{k: given[k] for k in ("backbone", "method") if k in given})
+    changed = replace(recipe, train=train, data=data, **{k: given[k] for k in ("backbone", "method") if k in given})
+    check_recipe(changed, changed.name)
+    return changed if changed.method == recipe.method else replace(changed, paper=None)
 
 
-def protocols_of(recipe: Recipe, split: str = "test") -> tuple[Protocol, ...]:
-    """One protocol for each number of queries the recipe tests with."""
-    test = recipe.test
+def protocols_of(recipe: Recipe, split: str = "test", card: MethodCard | None = None) -> tuple[Protocol, ...]:
+    """One protocol for each number of queries the recipe tests with.
+
+    ``card`` is that of the model which answers, where it may say more than its class does.
+    """
+    test, card = recipe.test, card or resolve_method(recipe.method).card
     return tuple(
         Protocol(
             dataset=recipe.data.dataset,
@@ -61,6 +81,7 @@ def protocols_of(recipe: Recipe, split: str = "test") -> tuple[Protocol, ...]:
             stream_length=test.stream_length,
             pool_classes=test.pool_classes,
             names=test.names,
+            batch_norm=card.batch_norm,
             n_sequences=test.n_sequences,
         )
         for n_query in test.n_query
@@ -94,52 +115,61 @@ def train(
 
     ``features`` is a folder of `engram.train.features.write_features`, used in place of the dataset's images.
     """
-    chosen = load_recipe(recipe) if isinstance(recipe, str) else recipe
-    chosen = adapt(
-        chosen,
-        {
-            "seed": seed,
-            "iterations": iterations,
-            "method": method,
-            "backbone": backbone,
-            "dataset": dataset,
-            "precision": precision,
-        },
-    )
-    if not resolve_method(chosen.method).card.trainable:
-        raise EngramError(
-            f"'{chosen.method}' has nothing to train: use engram bench {chosen.method} --recipe {chosen.name}"
-        )
+    overrides = {"seed": seed, "iterations": iterations, "precision": precision}
+    names = {"method": method, "backbone": backbone, "dataset": dataset}
+    chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, overrides | names)
+    _check_before(chosen, results)
     where = choose_device(device)
-    folder = out or Path("runs") / chosen.name.replace("/", ".")
+    folder = out or Path("runs") / _folder_name(chosen)
     opened = stores or open_stores(chosen.data.dataset, SPLITS, data, features)
-    if test:
-        for protocol in protocols_of(chosen):
-            protocol.check(opened["test"])  # before hours of training, not after
-    started, clock = utc_now(), time.monotonic()
-    blank = _blank_record(chosen, where, started)
+    for protocol in protocols_of(chosen) if test else ():
+        protocol.check(opened["test"])  # before hours of training, not after
+    blank, clock = replace(_blank_record(chosen, where, utc_now()), note=note), time.monotonic()
     try:
         outcome = run_loop(
             chosen, opened, folder, device=where, resume=resume, max_minutes=max_minutes, progress=progress,
             compile_encoder=compile_encoder,
         )  # fmt: skip
         tests = _test(outcome, chosen, opened, where, progress) if test and outcome.status == "finished" else ()
-    except EngramError as error:
-        failed = replace(blank, status="failed", error=str(error), seconds=time.monotonic() - clock, note=note)
-        write_record(results, failed)
-        raise
+    except Exception as error:
+        shown = explain(error, chosen, where)
+        _record_failure(blank, results, shown, time.monotonic() - clock)
+        if shown is error:
+            raise
+        raise shown from error
     if features:
         outcome = replace(outcome, training={**outcome.training, "features": opened["train"].info.source})
-    record = _complete(blank, outcome, tests, results, predictions, time.monotonic() - clock, note)
+    record = _complete(blank, outcome, tests, results, predictions, time.monotonic() - clock)
     path = write_record(results, record)
     return TrainedRun(record, path, outcome.method, tests, folder)
+
+
+def _folder_name(recipe: Recipe) -> str:
+    """A recipe of the box with another method gets a folder of its own."""
+    return run_stem(recipe.method, recipe.name) if "/" in recipe.name else recipe.name
+
+
+def _check_before(recipe: Recipe, results: Path) -> None:
+    """What is known before any data is opened."""
+    if not resolve_method(recipe.method).card.trainable:
+        raise EngramError(
+            f"'{recipe.method}' has nothing to train: use engram bench {recipe.method} --recipe {recipe.name}"
+        )
+    check_results_folder(results)
+
+
+def _record_failure(blank: RunRecord, results: Path, error: Exception, seconds: float) -> None:
+    told = str(error) if isinstance(error, EngramError) else f"{type(error).__name__}: {error}"
+    with suppress(EngramError):  # of a record that cannot be written; the failure itself is what a person needs to see
+        write_record(results, replace(blank, status="failed", error=told, seconds=seconds))
 
 
 def _test(
     outcome: TrainOutcome, recipe: Recipe, stores: Mapping[str, Store], device: torch.device, progress: bool
 ) -> tuple[Result, ...]:
     store = stores["test"].to(device) if device.type == "cuda" else stores["test"]
-    return tuple(evaluate(outcome.method, store, p, device, progress=progress) for p in protocols_of(recipe))
+    protocols = protocols_of(recipe, card=outcome.method.card)
+    return tuple(evaluate(outcome.method, store, p, device, progress=progress) for p in protocols)
 
 
 def _blank_record(recipe: Recipe, device: torch.device, started: str) -> RunRecord:
@@ -167,7 +197,6 @@ def _complete(
     folder: Path,
     predictions: bool,
     seconds: float,
-    note: str,
 ) -> RunRecord:
     """The record with what came out, and per-task results beside it."""
     record = replace(
@@ -177,7 +206,6 @@ def _complete(
         seconds=round(seconds, 1),
         curves=outcome.curves,
         training=outcome.training,
-        note=note,
     )
     stem = record_path(folder, record).with_suffix("").name
     evaluations = []

@@ -151,5 +151,5 @@ def test_a_record_without_its_tasks_is_told(tmp_path: Path, store: Store, recipe
 
 def test_results_that_cannot_be_written_are_told(tmp_path: Path, store: Store, recipe: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(EngramError, match=r"per-task results .* could not be written: Not a directory"):
+    with pytest.raises(EngramError, match=r"the results folder .*file cannot be made: .*file is not a folder"):
         ask("chance", tmp_path / "file", store, recipe=recipe)

@@ -48,8 +48,36 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 
 
 def test_an_unknown_setting_is_named() -> None:
-    with pytest.raises(EngramError, match="'conv4' does not take the settings \\['outputs'\\]"):
+    with pytest.raises(EngramError, match="'conv4' has no key 'outputs'; known: dropout, out_features"):
         build_backbone("conv4", (3, 84, 84), {"outputs": 5})
+    with pytest.raises(EngramError, match="'conv32' has no key 'widht'; did you mean 'width'"):
+        build_backbone("conv32", (3, 84, 84), {"widht": 5})
+    with pytest.raises(EngramError, match="'flatten' has no key 'width'$"):
+        build_backbone("flatten", (3, 84, 84), {"width": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("conv32", {"width": 0}, "width = 0 but whole numbers of at least 1"),
+        ("conv64", {"width": -4}, "width = -4 but whole numbers of at least 1"),
+        ("conv64", {"width": 4.0}, "width = 4.0 but whole numbers of at least 1"),
+        ("conv4", {"out_features": "96"}, "out_features = 96 but whole numbers"),
+        ("conv4", {"dropout": 0.5}, "dropout = 0.5 but a list of 2 numbers is needed"),
+        ("conv4", {"dropout": [0.5, 1.5]}, "it lies from 0 to below 1"),
+        ("resnet12", {"widths": [4, 4, 4]}, "a list of 4 numbers is needed"),
+        ("resnet12_wide", {"widths": [4, 4, 4, 0]}, "whole numbers of at least 1"),
+        ("wrn28_10", {"factor": 0}, "factor = 0 but"),
+    ],
+)
+def test_settings_that_cannot_be_are_told(name: str, settings: dict[str, object], told: str) -> None:
+    with pytest.raises(EngramError, match=told):
+        build_backbone(name, (3, 84, 84), settings)
+
+
+def test_settings_change_what_they_name() -> None:
+    assert build_backbone("conv32", (1, 28, 28), {"width": 4}).out_shape == (4,)
+    assert build_backbone("resnet12_wide", (1, 28, 28), {"widths": [4, 4, 4, 8], "dropout": 0.1}).out_shape == (8,)
 
 
 def test_images_too_small_are_refused() -> None:

@@ -12,7 +12,8 @@ import pytest
 from engram.errors import EngramError
 from engram.ledger import Evaluation, RunRecord, write_record
 from engram.report.rows import CLASS_ORDER_MARK, result_rows
-from engram.report.tables import comparison_table, positions_tables, rebuild, results_table
+from engram.report.sections import rebuild
+from engram.report.tables import comparison_table, positions_tables, results_table
 
 PAPER = {"table": "Table 1", "row": "CML-BGNN", "accuracy": 88.62, "interval": 0.43, "note": ""}
 TEST = {"n_way": 5, "n_shot": 1, "n_query": [1], "stream_length": 8, "labelled_fraction": 1.0, "slot_order": "shuffled"}
@@ -227,8 +228,8 @@ def test_an_unreadable_record_stops_the_rebuild(project: Path) -> None:
 
 def test_reports_do_not_import_torch(project: Path) -> None:
     script = (
-        "import sys, pathlib; from engram.report import console, figures, page, tables; "
-        "tables.rebuild(pathlib.Path(sys.argv[1]), check=False); "
+        "import sys, pathlib; from engram.report import console, figures, page, sections; "
+        "sections.rebuild(pathlib.Path(sys.argv[1]), check=False); "
         "assert 'matplotlib' in sys.modules and 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", script, str(project)], capture_output=True, text=True)

@@ -13,6 +13,7 @@ from toy_run import RECIPE, Watched, make_stores
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.ledger import read_ledger, read_record
+from engram.methods.proto_net import ProtoNet
 from engram.recipes.schema import Recipe
 from engram.train.checkpoint import load
 from engram.train.run import TrainedRun, adapt, protocols_of, train
@@ -111,3 +112,18 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
 def test_what_needs_no_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EngramError, match="'chance' has nothing to train: use engram bench chance"):
         go(tmp_path, method="chance")
+
+
+def test_overrides_are_checked_too() -> None:
+    for overrides, sentence in (({"seed": -1}, "seed = -1"), ({"iterations": 0}, "iterations = 0 but at least 1")):
+        with pytest.raises(EngramError, match=sentence):
+            adapt(SMALL, overrides)
+
+
+def test_test_protocols_say_how_the_method_normalises(tmp_path: Path) -> None:
+    assert {p.batch_norm for p in protocols_of(SMALL)} == {"running"}
+    assert {p.batch_norm for p in protocols_of(replace(SMALL, method="chance"))} == {"none"}
+    task = replace(ProtoNet.card, batch_norm="task")
+    assert {p.batch_norm for p in protocols_of(SMALL, card=task)} == {"task"}
+    run = go(tmp_path, replace(SMALL, method="toy_run:ByTask"))
+    assert {e.protocol["batch_norm"] for e in run.record.evaluations} == {"task"}

@@ -79,6 +79,14 @@ class Watched(ProtoNet):
         return LossTerms(terms.total * Watched.before_loss(Watched.steps), terms.terms)
 
 
+class ByTask(ProtoNet):
+    """Its instances claim more than its class does."""
+
+    def __init__(self, backbone: nn.Module, config: Any) -> None:
+        super().__init__(backbone, config)
+        self.card = replace(type(self).card, batch_norm="task")
+
+
 class Perceptron(nn.Linear):
     def __init__(self, image_shape: tuple[int, ...]) -> None:
         super().__init__(image_shape[0], 5)

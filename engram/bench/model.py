@@ -1,0 +1,106 @@
+"""The model a command is given: a run folder, or a method that needs no training and a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from engram.data.store import Store
+from engram.errors import EngramError, nearest
+from engram.ledger import RunRecord, current_commit, new_run_id, software_versions, utc_now
+from engram.methods import METHODS
+from engram.recipes import Recipe, load_recipe
+from engram.train.build import build_method, resolve_method
+from engram.train.checkpoint import Checkpoint, load, load_method
+from engram.train.run import describe_device
+from engram.types import Method
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from and what it is asked."""
+
+    build: Callable[[Store], Method]
+    """the model on the CPU, once the store is open"""
+    recipe: Recipe
+    """its own"""
+    asked: Recipe
+    """the recipe whose tasks it answers"""
+    trained_by: str = ""
+    """run_id of the training run"""
+
+    def blank_record(self, kind: Literal["bench", "audit"], device: torch.device) -> RunRecord:
+        return RunRecord(
+            run_id=new_run_id(),
+            kind=kind,
+            status="finished",
+            method=self.recipe.method,
+            recipe_name=self.recipe.name,
+            recipe=self.recipe.to_dict(),
+            recipe_digest=self.recipe.digest,
+            seed=self.recipe.train.seed,
+            started=utc_now(),
+            seconds=0.0,
+            commit=current_commit(),
+            device=describe_device(device),
+            versions=software_versions(),
+            trained_by=self.trained_by,
+        )
+
+
+def resolve_model(model: str, recipe: str | None) -> Source:
+    """A run or checkpoint folder with its own recipe or another's tasks; or an untrained method with a recipe."""
+    return _from_folder(model, recipe) if Path(model).exists() else _untrained(model, recipe)
+
+
+def _from_folder(model: str, recipe: str | None) -> Source:
+    checkpoint = load(Path(model), which="best")
+    asked = load_recipe(recipe) if recipe else checkpoint.recipe
+    if asked.method != checkpoint.state.method:
+        raise EngramError(
+            f"{model} is a checkpoint of {checkpoint.state.method} but the recipe {asked.name} "
+            f"is for {asked.method}: give a recipe of {checkpoint.state.method}"
+        )
+
+    def build(store: Store) -> Method:
+        _check_images(model, checkpoint, store)
+        return load_method(checkpoint, torch.device("cpu"))
+
+    return Source(build, checkpoint.recipe, asked, checkpoint.state.run_id)
+
+
+def _check_images(model: str, checkpoint: Checkpoint, store: Store) -> None:
+    if tuple(checkpoint.state.image_shape) != store.image_shape:
+        trained_on, here = ("x".join(map(str, s)) for s in (checkpoint.state.image_shape, store.image_shape))
+        raise EngramError(
+            f"{model} was trained on images of {trained_on} but those of {store.info.dataset} are {here}: "
+            f"give a recipe for the dataset it was trained on"
+        )
+
+
+def _untrained(model: str, recipe: str | None) -> Source:
+    untrained = [stem for stem, kind in METHODS.items() if not kind.card.trainable]
+    if ":" not in model and model not in METHODS:
+        raise EngramError(f"there is neither a run folder nor an untrained method '{model}'{nearest(model, untrained)}")
+    if resolve_method(model).card.trainable:
+        raise EngramError(f"'{model}' is a method that must be trained first: engram train, then give its run folder")
+    if recipe is None:
+        raise EngramError(
+            f"'{model}' needs --recipe to say which data and tasks, such as --recipe proto_net/glyphs_5w1s"
+        )
+    asked = load_recipe(recipe)
+    own = replace(
+        asked,
+        name=f"{model}/{asked.name.split('/')[-1]}",  # its own, or the floor would pass as the recipe's result
+        method=model,
+        method_settings={},
+        backbone="flatten",
+        backbone_settings={},
+        backbone_weights="",
+        paper=None,
+    )
+    return Source(lambda store: build_method(own, store.image_shape, torch.device("cpu")), own, asked)

@@ -1,0 +1,1 @@
+"""The commands of `engram`: what each takes and which call it makes. No logic."""

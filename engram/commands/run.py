@@ -1,0 +1,75 @@
+"""Commands that train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from engram import flags
+
+
+def quickstart(
+    out: flags.Folder = Path("quickstart"),
+    seconds: float = 50.0,
+    device: flags.Device = "cpu",
+    seed: int = 111,
+) -> None:
+    """Train ProtoNet and CML-BGNN on embedded letters, test on unseen alphabets, write report.html.
+
+    Args:
+        out: folder for the report, checkpoints and run records
+        seconds: training time of each model
+        seed: of weights and tasks
+    """
+    from engram.quickstart import quickstart as call
+
+    call(out=out, seconds=seconds, device=device, seed=seed)
+
+
+def train(
+    recipe: flags.Recipe,
+    data: flags.Data = None,
+    out: flags.RunFolder = None,
+    results: flags.Results = Path("results/runs"),
+    device: flags.Device = "auto",
+    seed: flags.Whole = None,
+    iterations: flags.Whole = None,
+    method: flags.Name = None,
+    backbone: flags.Name = None,
+    dataset: flags.Name = None,
+    precision: flags.Precision = None,
+    max_minutes: flags.Minutes = None,
+    resume: flags.Switch = False,
+    test: flags.Switch = True,
+    predictions: flags.Switch = False,
+    compile_encoder: flags.Switch = False,
+    note: flags.Note = "",
+) -> None:
+    """Train a recipe, test the best weights, append a run record.
+
+    Args:
+        recipe: a name such as cml_bgnn/glyphs_5w1s (see engram list) or the path of a TOML file
+        out: run folder for checkpoints
+        seed: of weights and training tasks
+        iterations: training steps
+        method: a stem of engram list methods, or package.module:Class for your own
+        backbone: conv32, conv64, conv4, ..., or package.module:Class for your own
+        dataset: a name of engram data, or folder:PATH for your own images
+        precision: bf16 applies on GPUs only
+        max_minutes: stop training after this many minutes, then test
+        resume: go on from the run folder's last checkpoint
+        test: end after training, without the test protocols
+        predictions: keep the probabilities of every query beside the record
+        compile_encoder: torch.compile the backbone
+    """
+    from engram.report.console import record_table
+    from engram.train.run import train as call
+
+    run = call(
+        recipe, data=data, out=out, results=results, device=device, seed=seed, iterations=iterations, method=method,
+        backbone=backbone, dataset=dataset, precision=precision, max_minutes=max_minutes, resume=resume, test=test,
+        predictions=predictions, compile_encoder=compile_encoder, note=note,
+    )  # fmt: skip
+    Console().print(record_table(run.record))
+    print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")

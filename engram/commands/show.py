@@ -1,0 +1,72 @@
+"""Commands that look things up, bring things in and write tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from engram import flags
+from engram.errors import EngramError
+
+
+def data(dataset: flags.Dataset = None, data: flags.Data = None, build: flags.Switch = False) -> None:
+    """Say where each benchmark can be had and in which forms it is read; check what is given.
+
+    Args:
+        dataset: glyphs, miniimagenet, tieredimagenet, omniglot, omniglot-alphabets or folder:PATH
+        build: build the stores now rather than at first use
+    """
+    from engram.listing import show_data
+
+    show_data(dataset, data, build)
+
+
+def import_public(file: flags.File, out: flags.Target) -> None:
+    """Turn a checkpoint of the authors' public code into one of ours.
+
+    Args:
+        file: the public .pth.tar
+        out: run folder to write; bench it like any other
+    """
+    from engram.import_public import convert
+
+    print(f"wrote {convert(file, out)}")
+
+
+def list_(
+    what: Positional[Literal["all", "methods", "recipes"]] = "all",
+    match: flags.Match = "",
+    results: flags.Results = Path("results/runs"),
+) -> None:
+    """Show methods with what they declare, recipes, and what each has scored.
+
+    Args:
+        what: methods, recipes or both
+        match: only names with this in them, such as cml_bgnn or mini_5w1s; recipes come with their descriptions
+    """
+    from engram.listing import show_list
+
+    show_list(what, results, match)
+
+
+def report(root: flags.Folder = Path("."), check: flags.Switch = False) -> None:
+    """Rebuild the tables of README and docs from results/runs.
+
+    Args:
+        root: the project's folder
+        check: change nothing; fail if a table differs from its rebuild
+    """
+    from engram.report.sections import rebuild
+
+    changed = rebuild(root, check)
+    verb = "differs from its rebuild" if check else "rewritten"
+    for file in changed:
+        print(f"{file}: {verb}")
+    if check and changed:
+        raise EngramError(
+            f"the tables of {', '.join(changed)} differ from results/runs: run engram report and commit the change"
+        )
+    if not changed:
+        print("all tables agree with results/runs")

@@ -1,0 +1,87 @@
+"""Label propagation (Zhou et al., NIPS 2003) over a task and its past: remembered pictures carry labels onwards.
+
+Nodes are the task's supports and queries and all remembered ones. Each is tied to its nearest neighbours, and labels
+flow along the ties. Past pictures need no name to help: they fill in the shape of the classes between a support and a
+query. In a named stream the remembered supports of the task's classes are labelled as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engram.errors import EngramError
+from engram.nn import memory_bank
+from engram.nn.heads import one_hot
+from engram.nn.propagation import neighbour_graph, propagate
+from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
+
+
+@dataclass(frozen=True)
+class PropagationMemoryConfig:
+    k: int = 20
+    """neighbours each node is tied to"""
+    alpha: float = 0.8
+    """share of a node's label that comes from its neighbours"""
+    temperature: float = 0.1
+    """a tie weighs exp((cosine - 1) / temperature)"""
+    capacity: int = 1280
+    """supports and queries remembered in each stream; the oldest task goes first, whole"""
+
+
+class PropagationMemory(EmbeddingMethod):
+    card = MethodCard(
+        title="Label propagation with memory",
+        paper="a baseline; label propagation by Zhou, Bousquet, Lal, Weston & Schölkopf, NIPS 2003",
+        transductive=True,
+        continual=True,
+        semi_supervised=True,
+    )
+    Config = PropagationMemoryConfig
+
+    def __init__(self, backbone: nn.Module, config: PropagationMemoryConfig) -> None:
+        super().__init__(backbone, config)
+        if config.temperature <= 0:
+            raise EngramError(f"[method] temperature = {config.temperature} but it must be above 0")
+        if not 0 < config.alpha < 1:
+            raise EngramError(f"[method] alpha = {config.alpha} but it must lie between 0 and 1")
+        for key in ("k", "capacity"):
+            if (value := getattr(config, key)) < 1:
+                raise EngramError(f"[method] {key} = {value} but at least 1 is needed: raise it")
+
+    def classify(self, episode: Episode, history: History = ()) -> Prediction:
+        """p(c | x) = F_xc / sum_c F_xc,  F = (I - alpha S)^-1 Y,  S = D^-1/2 W D^-1/2 over task and memory."""
+        task = torch.cat([episode.support, episode.query], 1).flatten(2).float()
+        bank = memory_bank.from_history(history, task, "propagation_memory")
+        memory_bank.check_names(bank, episode.class_names, "propagation_memory")
+        memory_bank.check_capacity(self.config.capacity, task.shape[1], "propagation_memory")
+        n_support, n_task = episode.support.shape[1], task.shape[1]
+        nodes = torch.cat([task, bank.features], 1)
+        present = F.pad(bank.step >= 0, (n_task, 0), value=True)
+        graph = neighbour_graph(self._unit(nodes, present), present, self.config.k, self.config.temperature)
+        spread = propagate(graph, self._labels(bank, episode, nodes), self.config.alpha)[:, n_support:n_task]
+        log_probs = (spread + 1e-9).log().log_softmax(-1)  # a query without any way to a label: even chances
+        names = memory_bank.names_of(episode.support_labels, episode.class_names)
+        names = F.pad(names, (0, n_task - n_support), value=-1)
+        after = memory_bank.append(bank, task, names, memory_bank.next_step(bank), self.config.capacity)
+        return Prediction(log_probs, tuple(after))
+
+    @staticmethod
+    def _unit(nodes: Tensor, present: Tensor) -> Tensor:
+        """Features minus the mean of all nodes, on the unit sphere."""
+        share = present.to(nodes.dtype)[..., None]
+        centre = (nodes * share).sum(1, keepdim=True) / share.sum(1, keepdim=True)
+        return F.normalize(nodes - centre, dim=-1)
+
+    @staticmethod
+    def _labels(bank: memory_bank.MemoryBank, episode: Episode, nodes: Tensor) -> Tensor:
+        """Y (B, M, n_way). The labels of a class add up to 1, so that one met often does not outweigh a new one."""
+        labels = nodes.new_zeros(*nodes.shape[:2], episode.n_way)
+        n_support, n_task = episode.support.shape[1], episode.support.shape[1] + episode.query.shape[1]
+        labels[:, :n_support] = one_hot(episode.support_labels, episode.n_way).to(nodes.dtype)
+        if episode.class_names is not None:
+            labels[:, n_task:] = memory_bank.match(bank, episode.class_names).to(nodes.dtype)
+        return labels / labels.sum(1, keepdim=True).clamp(min=1)

@@ -1,0 +1,41 @@
+"""Numbers of a recipe that cannot work, found before anything is built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engram.errors import EngramError
+
+if TYPE_CHECKING:
+    from engram.recipes.schema import Recipe
+
+SEEDS = 2**63
+"""torch and numpy both take seeds from 0 to below it"""
+
+
+def check_recipe(recipe: Recipe, where: str) -> None:
+    """One sentence with ``where``, the key, its value and the least it can be; also after an override."""
+    data, train, test = recipe.data, recipe.train, recipe.test
+    for table, settings, least, keys in (
+        ("data", data, 1, ("n_way", "n_shot", "n_query", "stream_length")),
+        ("data", data, 0, ("class_batch", "pool_classes")),
+        ("train", train, 1, ("iterations", "sequences", "validate_every", "validation_sequences")),
+        ("train", train, 0, ("seed", "learning_rate", "weight_decay", "momentum", "schedule_factor", "clip_value")),
+        ("test", test, 1, ("n_way", "n_shot", "n_sequences", "stream_length")),
+        ("test", test, 0, ("pool_classes",)),
+    ):
+        for key in keys:
+            value = getattr(settings, key)
+            if not value >= least:  # so that nan is refused too
+                raise EngramError(f"{where} [{table}]: {key} = {value} but at least {least} is needed")
+    if train.seed >= SEEDS:
+        raise EngramError(f"{where} [train]: seed = {train.seed} but it must lie below 2 ** 63")
+    if not test.n_query or min(test.n_query) < 1:
+        raise EngramError(f"{where} [test]: n_query = {list(test.n_query)} but it needs entries of at least 1")
+    if train.schedule == "step" and train.schedule_step < 1:
+        raise EngramError(
+            f"{where} [train]: schedule 'step' needs schedule_step of at least 1, not {train.schedule_step}"
+        )
+    for table, fraction in (("data", data.labelled_fraction), ("test", test.labelled_fraction)):
+        if not 0 < fraction <= 1:
+            raise EngramError(f"{where} [{table}]: labelled_fraction = {fraction} but it lies above 0 and up to 1")

@@ -1,0 +1,53 @@
+"""Audits of a page of the docs: the newest of each recipe, from the findings that run records hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from engram.errors import EngramError, nearest
+from engram.ledger import RunRecord, record_path
+from engram.recipes import recipe_names
+from engram.report.audit import NOTE, counts_text, findings_table
+from engram.report.rows import dataset_name, describe_protocol, system_name
+
+NO_AUDITS = "No audits are recorded yet."
+EVERY = "all"
+
+
+def newest_audits(records: Sequence[RunRecord], name: str = EVERY) -> list[RunRecord]:
+    """The newest finished audit of each recipe and method, by name; ``name`` keeps one recipe."""
+    audits = [r for r in records if r.kind == "audit" and r.status == "finished" and name in (EVERY, r.recipe_name)]
+    newest = {(r.method, r.recipe_name): r for r in sorted(audits, key=lambda r: (r.started, r.run_id))}
+    return [newest[key] for key in sorted(newest)]
+
+
+def audit_section(name: str, records: Sequence[RunRecord], runs: str) -> str:
+    """What stands between the markers: every newest audit, or that of one recipe, and how to read it."""
+    audits = newest_audits(records, name)
+    return "\n\n".join([*(_one_audit(r, runs) for r in audits), NOTE]) if audits else NO_AUDITS
+
+
+def _one_audit(record: RunRecord, runs: str) -> str:
+    protocol = record.audit_protocol
+    lines = [
+        f"### {system_name(record.method)}, `{record.recipe_name}`",
+        "",
+        f"{counts_text(record.audit)}. {dataset_name(protocol)}, {describe_protocol(protocol, markdown=True)}, "
+        f"{protocol.get('n_sequences', '?')} streams; {_origin(record)}; {record.device}; "
+        f"record [{record.run_id}]({record_path(Path(runs), record).as_posix()}).",
+        "",
+        findings_table(record.audit),
+    ]
+    return "\n".join(lines)
+
+
+def _origin(record: RunRecord) -> str:
+    return f"checkpoint of run {record.trained_by}" if record.trained_by else "not trained"
+
+
+def check_audit_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
+    """A misspelt section would stay empty for ever, and nobody would notice."""
+    known = {EVERY, *recipe_names(), *(r.recipe_name for r in records if r.kind == "audit")}
+    if name not in known:
+        raise EngramError(f"{where}: 'audit:begin {name}' names no known recipe{nearest(name, known)}")
