@@ -63,7 +63,7 @@ def audit_model(
         )  # fmt: skip
     record = replace(
         blank,
-        seconds=round(time.monotonic() - clock, 1),
+        seconds=round(time.monotonic() - clock, 3),
         training={"features": opened.info.source} if features else {},
         audit=report.to_dicts(),
         audit_protocol=report.protocol.to_dict(),

@@ -58,7 +58,7 @@ def bench(
         asked = [replace(p, batch_norm=method.card.batch_norm) for p in protocols]
         tests = tuple(evaluate(method, on_device, p, where, progress=progress) for p in asked)
     training = {"features": opened.info.source} if features else {}
-    record = replace(blank, seconds=round(time.monotonic() - clock, 1), training=training, note=note)
+    record = replace(blank, seconds=round(time.monotonic() - clock, 3), training=training, note=note)
     stem = record_path(results, record).with_suffix("").name
     evaluations = []
     for i, test in enumerate(tests):

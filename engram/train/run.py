@@ -203,7 +203,7 @@ def _complete(
         blank,
         run_id=outcome.run_id,
         status=outcome.status,
-        seconds=round(seconds, 1),
+        seconds=round(seconds, 3),
         curves=outcome.curves,
         training=outcome.training,
     )
