@@ -21,6 +21,7 @@ Note = Annotated[str, arg(metavar="TEXT", help="a line for the record", help_beh
 Switch = Annotated[bool, arg(help_behavior_hint="")]
 
 Whole = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OF_RECIPE)]
+Share = Annotated[float | None, arg(metavar="P", help_behavior_hint=_OF_RECIPE)]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=_OF_RECIPE)]
 Precision = Annotated[Literal["fp32", "bf16"] | None, arg(metavar="{fp32,bf16}", help_behavior_hint=_OF_RECIPE)]
 Order = Annotated[

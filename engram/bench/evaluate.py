@@ -109,7 +109,10 @@ def _answer(method: Method, store: Store, tasks: TaskList, protocol: Protocol, d
     for start in range(0, tasks.stream_length, steps_at_once):
         part = tasks.slice(slice(None), slice(start, start + steps_at_once))
         episodes, answers = episodes_at(store, part, protocol.n_way, device)
-        predictions = method.predict_sequence(episodes, history)
+        if protocol.erase_history:
+            predictions = tuple(replace(method.predict(episode), history=()) for episode in episodes)
+        else:
+            predictions = method.predict_sequence(episodes, history)
         history = predictions[-1].history
         for episode, answer, prediction in zip(episodes, answers, predictions, strict=True):
             check_prediction(prediction, episode, type(method).__name__)

@@ -91,7 +91,10 @@ def compare(first: Path, second: Path) -> list[dict[str, Any]]:
             if _questions(a) != _questions(b):
                 continue
             correct = [_correct(Path(p), e.tasks_file) for p, e in ((first, a), (second, b))]
-            rows.append({"protocol": a.protocol, **paired_difference(*correct)})
+            rows.append({"protocol": a.protocol, "part": "all", **paired_difference(*correct)})
+            if a.protocol["stream_length"] > 1:
+                late = paired_difference(*correct, last_quarter=True)
+                rows.append({"protocol": a.protocol, "part": "last quarter", **late})
     if not rows:
         raise EngramError(f"{first} and {second} have no tasks in common: bench both under one protocol first")
     return rows

@@ -24,6 +24,12 @@ def bench(
     stream_length: flags.Whole = None,
     slot_order: flags.Order = None,
     query_balance: flags.Balance = None,
+    names: flags.Names = None,
+    pool_classes: flags.Whole = None,
+    recurrence_gap: flags.Whole = None,
+    drift: flags.Share = None,
+    revisit: flags.Whole = None,
+    erase_history: flags.Switch = False,
     predictions: flags.Switch = False,
     note: flags.Note = "",
 ) -> None:
@@ -40,6 +46,12 @@ def bench(
         stream_length: tasks of a sequence
         slot_order: class-order only to reproduce the paper's protocol
         query_balance: dirichlet draws unbalanced queries
+        names: named streams carry the identity of each class
+        pool_classes: classes a stream draws from, 0 for all
+        recurrence_gap: tasks until a class returns, 0 for free recurrence
+        drift: chance per task that a class of the pool is replaced
+        revisit: first tasks of a stream that are asked again at its end
+        erase_history: answer every task with no past
         predictions: keep the probabilities of every query beside the record
     """
     from engram.bench.run import bench as call
@@ -48,7 +60,8 @@ def bench(
     record, _ = call(
         model, recipe=recipe, data=data, results=results, device=device, split=split, predictions=predictions,
         n_way=n_way, n_shot=n_shot, n_query=n_query, n_sequences=n_sequences, stream_length=stream_length,
-        slot_order=slot_order, query_balance=query_balance, note=note,
+        slot_order=slot_order, query_balance=query_balance, note=note, names=names, pool_classes=pool_classes,
+        recurrence_gap=recurrence_gap, drift=drift, revisit=revisit, erase_history=erase_history or None,
     )  # fmt: skip
     Console().print(record_table(record))
 

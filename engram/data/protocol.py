@@ -8,7 +8,7 @@ from typing import Any, Literal
 from engram.data.store import Store
 from engram.errors import EngramError
 
-LATER = {"recurrence_gap", "drift", "revisit"}
+LATER = {"recurrence_gap", "drift", "revisit", "erase_history"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Protocol:
     """chance, before every task but the first, that one class of the pool gives way to one outside it"""
     revisit: int = 0
     """first tasks of a stream that are asked again at its end, with the history of all of it"""
+    erase_history: bool = False
+    """every task is answered with no past: the same model and tasks without its memory"""
     batch_norm: str = "running"
     n_sequences: int = 600
     seed: int = 0

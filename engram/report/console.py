@@ -79,11 +79,11 @@ def record_table(record: RunRecord) -> Table:
 def comparison_table(first: str, second: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Paired differences, each with its interval and a word where it is inside the noise."""
     table = Table(title=f"{first}\nminus {second}", title_justify="left")
-    for name in ("protocol", "difference, points", "sequences", "reading"):
+    for name in ("protocol", "part", "difference, points", "sequences", "reading"):
         table.add_column(name)
     for row in rows:
         clear = abs(row["difference"]) > row["interval"]
         reading = "clear" if clear else "inside the noise"
         figure = f"{100 * row['difference']:+.2f} ± {100 * row['interval']:.2f}"
-        table.add_row(describe_protocol(row["protocol"]), figure, str(row["n"]), reading)
+        table.add_row(describe_protocol(row["protocol"]), row["part"], figure, str(row["n"]), reading)
     return table

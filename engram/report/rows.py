@@ -145,6 +145,12 @@ def describe_protocol(protocol: Mapping[str, Any], markdown: bool = False) -> st
         words.append(f"T = {length}" + (", named" if protocol.get("names") == "named" else ""))
         if protocol.get("pool_classes"):
             words.append(f"pool of {protocol['pool_classes']} classes")
+        if protocol.get("recurrence_gap"):
+            words.append(f"each class back after {protocol['recurrence_gap']} tasks")
+        if protocol.get("drift"):
+            words.append(f"drift {protocol['drift']}")
+        if protocol.get("erase_history"):
+            words.append("history erased")
     if protocol.get("batch_norm", "running") != "running":
         words.append(f"BatchNorm: {protocol['batch_norm']}")
     return ", ".join(words)
