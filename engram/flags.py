@@ -17,6 +17,10 @@ Data = Annotated[
 ]
 Results = Annotated[Path, arg(metavar="FOLDER", help="ledger folder of the run records")]
 Minutes = Annotated[float | None, arg(metavar="MINUTES", help_behavior_hint="(default: no limit)")]
+Features = Annotated[
+    Path | None,
+    arg(metavar="FOLDER", help="frozen features in place of images, see engram features", help_behavior_hint=""),
+]
 Note = Annotated[str, arg(metavar="TEXT", help="a line for the record", help_behavior_hint="")]
 Switch = Annotated[bool, arg(help_behavior_hint="")]
 

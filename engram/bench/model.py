@@ -52,9 +52,29 @@ class Source:
         )
 
 
-def resolve_model(model: str, recipe: str | None) -> Source:
-    """A run or checkpoint folder with its own recipe or another's tasks; or an untrained method with a recipe."""
-    return _from_folder(model, recipe) if Path(model).exists() else _untrained(model, recipe)
+def resolve_model(model: str, recipe: str | None, on_features: bool = False) -> Source:
+    """A run or checkpoint folder with its own recipe or another's tasks; or an untrained method with a recipe.
+
+    On features a method without weights of its own needs no training: ProtoNet's, or a memory of prototypes.
+    """
+    if Path(model).exists():
+        return _from_folder(model, recipe)
+    return _on_features(model, recipe) if on_features and model in METHODS else _untrained(model, recipe)
+
+
+def _on_features(model: str, recipe: str | None) -> Source:
+    if recipe is None:
+        raise EngramError(f"'{model}' needs --recipe to say which settings and tasks, such as {model}/mini_5w1s_named")
+    asked = load_recipe(recipe)
+    own = asked if asked.method == model else replace(asked, method=model, method_settings={}, paper=None)
+
+    def build(store: Store) -> Method:
+        method = build_method(own, store.image_shape, torch.device("cpu"))
+        if count := sum(p.numel() for p in method.parameters()):
+            raise EngramError(f"'{model}' has {count} weights that must be trained first: engram train {own.name}")
+        return method
+
+    return Source(build, own, asked)
 
 
 def _from_folder(model: str, recipe: str | None) -> Source:

@@ -30,6 +30,7 @@ def bench(
     drift: flags.Share = None,
     revisit: flags.Whole = None,
     erase_history: flags.Switch = False,
+    features: flags.Features = None,
     predictions: flags.Switch = False,
     note: flags.Note = "",
 ) -> None:
@@ -62,6 +63,7 @@ def bench(
         n_way=n_way, n_shot=n_shot, n_query=n_query, n_sequences=n_sequences, stream_length=stream_length,
         slot_order=slot_order, query_balance=query_balance, note=note, names=names, pool_classes=pool_classes,
         recurrence_gap=recurrence_gap, drift=drift, revisit=revisit, erase_history=erase_history or None,
+        features=features,
     )  # fmt: skip
     Console().print(record_table(record))
 

@@ -44,6 +44,7 @@ def train(
     test: flags.Switch = True,
     predictions: flags.Switch = False,
     compile_encoder: flags.Switch = False,
+    features: flags.Features = None,
     note: flags.Note = "",
 ) -> None:
     """Train a recipe, test the best weights, append a run record.
@@ -69,7 +70,33 @@ def train(
     run = call(
         recipe, data=data, out=out, results=results, device=device, seed=seed, iterations=iterations, method=method,
         backbone=backbone, dataset=dataset, precision=precision, max_minutes=max_minutes, resume=resume, test=test,
-        predictions=predictions, compile_encoder=compile_encoder, note=note,
+        predictions=predictions, compile_encoder=compile_encoder, features=features, note=note,
     )  # fmt: skip
     Console().print(record_table(run.record))
     print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")
+
+
+def features(model: flags.Model, out: flags.Target, data: flags.Data = None, device: flags.Device = "auto") -> None:
+    """Write what a trained encoder sees of its dataset as feature stores, for training and tests on frozen features.
+
+    Args:
+        model: run or checkpoint folder
+        out: folder for one store per split
+    """
+    from engram.train.features import write_features
+
+    for split, store in write_features(Path(model), out, data=data, device=device).items():
+        print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
+
+
+def attach(head: flags.First, encoder: flags.Second, out: flags.Target) -> None:
+    """Put a head trained on frozen features back on its encoder: one checkpoint, in half precision, that sees images.
+
+    Args:
+        head: run folder of the head
+        encoder: run folder the features came from
+        out: run folder to write
+    """
+    from engram.train.attach import attach as call
+
+    print(f"wrote {call(head, encoder, out)}")

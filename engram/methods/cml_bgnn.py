@@ -20,8 +20,9 @@ from engram.errors import EngramError, nearest
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
 from engram.nn.content_graph import ContentGraph
-from engram.nn.continual_graph import ContinualGraph, GraphAnswer
-from engram.nn.evidence import Task
+from engram.nn.continual_graph import GraphAnswer
+from engram.nn.evidence import Reading, Task
+from engram.nn.slot_graph import SlotGraph
 from engram.types import (
     EmbeddingMethod,
     Episode,
@@ -53,6 +54,8 @@ class CmlBgnnConfig:
     and takes n_layers, width, bayes, gamma, the samples, transductive and capacity of these keywords."""
     capacity: int = 10240
     """Entries a content memory holds; the oldest task is forgotten first."""
+    reading: tuple[float, float, float, float, float] = Reading()
+    """What unlabelled pictures are worth to a content memory: the fields of `engram.nn.evidence.Reading`, in order."""
     next_layer: Literal["node", "hidden"] = "node"
     """What the next layer sees: the node before the gate, or the hidden state."""
     bayes: Literal["task", "edge", "none"] = "task"
@@ -127,8 +130,16 @@ class CmlBgnn(EmbeddingMethod):
         super().__init__(backbone, config)
         inputs = prod(backbone.out_shape)  # type: ignore[arg-type]
         bayes = config.bayes != "none"
-        self.graph: ContinualGraph | ContentGraph = (
-            ContentGraph(inputs, config.width, config.n_layers, config.capacity, bayes, config.transductive)
+        self.graph: SlotGraph | ContentGraph = (
+            ContentGraph(
+                inputs,
+                config.width,
+                config.n_layers,
+                config.capacity,
+                bayes,
+                config.transductive,
+                Reading(*config.reading),
+            )
             if config.history == "content"
             else _paper_graph(inputs, config)
         )
@@ -169,41 +180,8 @@ class CmlBgnn(EmbeddingMethod):
         labels = torch.stack([e.support_labels for e in episodes])
         samples = self.config.train_samples if self.training else self.config.test_samples
         with torch.autocast(support.device.type, enabled=False):
-            if isinstance(self.graph, ContentGraph):
-                task = Task(support, labels, query, stacked_names(episodes), episodes[0].n_way)
-                return self.graph(task, history, samples)
-            return self._by_slot(support, labels, query, episodes[0].n_way, history, samples)
-
-    def _by_slot(
-        self, support: Tensor, labels: Tensor, query: Tensor, n_way: int, history: History, samples: int
-    ) -> tuple[GraphAnswer, Sequence[History]]:
-        """The paper's graph; inductive tasks become one graph per query and one task again afterwards."""
-        n_tasks, n_query = query.shape[1:3]
-        if not self.config.transductive:
-            support, labels, query = graph.one_graph_per_query(support, labels, query)
-        nodes = torch.cat([support, query], 2)
-        state = self._state(history, n_tasks, nodes)
-        edges, drawn, hidden = self.graph(nodes, labels, n_way, state, samples)
-        if not self.config.transductive:
-            edges = graph.merge_query_graphs(edges, n_query)
-            drawn = drawn.squeeze(-2).unflatten(2, (-1, n_query))
-            hidden = None if hidden is None else hidden.unflatten(1, (-1, n_query))
-        histories = [() if hidden is None else (hidden[step],) for step in range(len(query))]
-        return GraphAnswer(edges, drawn, hidden), histories
-
-    def _state(self, history: History, n_tasks: int, nodes: Tensor) -> Tensor | None:
-        """The slots' past (B, L, V, width), inductive (B, Q, L, V, width); refused where it is of another shape."""
-        if self.config.history == "none" or not history:
-            return None
-        queries = () if self.config.transductive else (nodes.shape[1] // n_tasks,)
-        wanted = (n_tasks, *queries, self.config.n_layers, nodes.shape[2], self.config.width)
-        found = [tuple(part.shape) for part in history]
-        if found != [wanted]:
-            raise EngramError(
-                f"the history holds {found} but these tasks need one tensor {wanted}: keep batch, ways, shots and "
-                f"queries the same along a stream, or start it anew with history=()"
-            )
-        return history[0].float().view(nodes.shape[1], *wanted[-3:])
+            task = Task(support, labels, query, stacked_names(episodes), episodes[0].n_way)
+            return self.graph.answer(task, history, samples)
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Equation 11: L_E + gamma L_B, each a mean over steps and tasks."""
@@ -240,7 +218,12 @@ class CmlBgnn(EmbeddingMethod):
         return terms
 
 
-def _paper_graph(inputs: int, config: CmlBgnnConfig) -> ContinualGraph:
+def _paper_graph(inputs: int, config: CmlBgnnConfig) -> SlotGraph:
     n_gates = 0 if config.history == "none" else 1 if config.shared_gate else config.n_layers
-    names = ("n_layers", "width", "edges", "node_net", "gate", "next_layer", "bayes", "dropout")
-    return ContinualGraph(inputs, n_gates=n_gates, **{name: getattr(config, name) for name in names})
+    names = ("transductive", "n_layers", "width", "edges", "node_net", "gate", "next_layer", "bayes", "dropout")
+    return SlotGraph(inputs, n_gates=n_gates, **{name: getattr(config, name) for name in names})
+
+
+def _content_graph(inputs: int, config: CmlBgnnConfig) -> ContentGraph:
+    sizes, bayes = (inputs, config.width, config.n_layers, config.capacity), config.bayes != "none"
+    return ContentGraph(*sizes, bayes, config.transductive, Reading(*config.reading))

@@ -11,7 +11,7 @@ from engram.errors import EngramError
 from engram.nn import graph
 from engram.nn.bayes import Quadrature
 from engram.nn.continual_graph import GraphAnswer
-from engram.nn.evidence import NODE, Bank, EvidenceGraph, Task
+from engram.nn.evidence import NODE, Bank, EvidenceGraph, Reading, Task
 from engram.nn.heads import one_hot
 
 SHRINKAGE = 0.5
@@ -27,18 +27,27 @@ class ContentGraph(nn.Module):
 
     started: Tensor
 
-    def __init__(self, inputs: int, width: int, n_layers: int, capacity: int, bayes: bool, transductive: bool) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        n_layers: int,
+        capacity: int,
+        bayes: bool,
+        transductive: bool,
+        reading: Reading,
+    ) -> None:
         super().__init__()
         if capacity < 1:
             raise EngramError(
                 f"[method] capacity = {capacity} but a memory needs at least 1 entry; history = 'none' has none"
             )
-        self.evidence = EvidenceGraph(inputs, width, n_layers, transductive)
+        self.evidence = EvidenceGraph(inputs, width, n_layers, transductive, reading)
         self.capacity, self.width, self.bayes, self.begun = capacity, width, bayes, False
         self.quadrature = Quadrature()
         self.register_buffer("started", torch.tensor(False))
 
-    def forward(
+    def answer(
         self, task: Task, history: tuple[Tensor, ...], samples: int
     ) -> tuple[GraphAnswer, list[tuple[Tensor, ...]]]:
         answer = self.evidence(task, self._bank(task, history), self.capacity)

@@ -66,6 +66,22 @@ class Task(NamedTuple):
     n_way: int
 
 
+class Reading(NamedTuple):
+    """What unlabelled pictures are worth, in labelled ones. Not learned: on the classes a model is trained on nearly
+    every answer is right, so training would trust answers far more than new classes deserve."""
+
+    sharpness: float = 10.0
+    """of a picture's choice between classes, on cosines"""
+    query: float = 0.5
+    """a query of this task, in transductive tasks"""
+    past_query: float = 0.1
+    """a query of an earlier task, by the name it was answered with"""
+    past_picture: float = 0.05
+    """a picture of an earlier task that has no name"""
+    refusal: float = 0.3
+    """cosine below which a picture without a name joins no class"""
+
+
 class EvidenceAnswer(NamedTuple):
     mean: Tensor
     """(T, B, Q, n_way) of the edge logits"""
@@ -99,12 +115,17 @@ def gather_by_name(bank: Bank, names: Tensor, mask: Tensor, worth: Tensor) -> tu
     return share @ bank.features, share.sum(-1)
 
 
-def join_by_content(bank: Bank, mask: Tensor, logits: Tensor, refusal: Tensor) -> tuple[Tensor, Tensor]:
+def cosines(nodes: Tensor, state: Tensor) -> Tensor:
+    """cos(v, h_c) for unit vectors v. (..., n, d), (..., N, d) -> (..., n, N)"""
+    return nodes @ F.normalize(state, dim=-1).transpose(-1, -2)
+
+
+def join_by_content(bank: Bank, mask: Tensor, logits: Tensor, refusal: float) -> tuple[Tensor, Tensor]:
     """Past pictures join the class they look like, or none: a_e = softmax([k cos(f_e, h_c) ; k k0]), sums over e.
 
-    Shapes: mask (T, B, E), logits (T, B, E, N), refusal () -> (T, B, N, d), (T, B, N)
+    Shapes: mask (T, B, E), logits (T, B, E, N) -> (T, B, N, d), (T, B, N)
     """
-    refuse = refusal.expand(*logits.shape[:-1], 1)
+    refuse = torch.full_like(logits[..., :1], refusal)
     share = torch.cat([logits, refuse], -1).softmax(-1)[..., :-1] * mask[..., None]
     return share.transpose(-1, -2) @ bank.features, share.sum(-2)
 
@@ -118,7 +139,7 @@ class EvidenceGraph(nn.Module):
 
     v_c the mean of the class's K_c supports now and m_c the mean of its n_c pictures in memory. In each layer the
     queries (transductive) and, without names, the pictures in memory join the classes in proportion to their likeness,
-    at a learned weight. The edge of query q and class c is
+    at the weights of `Reading`. The edge of query q and class c is
 
         logit ~ N( k cos(v_q, h_c) + b,  s^2 / (K_c + n_c) ),
 
@@ -127,19 +148,15 @@ class EvidenceGraph(nn.Module):
     Shapes: `Task` of features, `Bank` -> `EvidenceAnswer`
     """
 
-    def __init__(self, inputs: int, width: int, n_layers: int, transductive: bool) -> None:
+    def __init__(self, inputs: int, width: int, n_layers: int, transductive: bool, reading: Reading) -> None:
         super().__init__()
+        self.n_layers, self.transductive, self.reading = n_layers, transductive, reading
         self.centre = nn.Parameter(torch.zeros(inputs))
         self.metric = nn.Linear(inputs, width, bias=False)
         nn.init.orthogonal_(self.metric.weight)
-        self.log_sharpness = nn.Parameter(torch.tensor(20.0).log())
-        self.bias = nn.Parameter(torch.tensor(-16.0))
+        self.log_scale = nn.Parameter(torch.tensor(10.0).log())
+        self.bias = nn.Parameter(torch.tensor(-8.0))
         self.log_variance = nn.Parameter(torch.tensor(0.0))
-        self.past_query_logit = nn.Parameter(torch.tensor(-2.2))  # a past query counts as a tenth of a labelled picture
-        self.query_logits = nn.Parameter(torch.zeros(n_layers)) if transductive else None
-        self.memory_logits = nn.Parameter(torch.full((n_layers,), -3.0))
-        self.log_memory_sharpness = nn.Parameter(torch.tensor(20.0).log())
-        self.refusal = nn.Parameter(torch.tensor(0.3))  # cosine below which a past picture joins no class
 
     def forward(self, task: Task, bank: Bank, capacity: int) -> EvidenceAnswer:
         task = task._replace(support=self._project(task.support), query=self._project(task.query))
@@ -157,33 +174,28 @@ class EvidenceGraph(nn.Module):
         mask = visible(bank.steps, now, capacity // per_step)
         state, weight = self._layers(task, bank, mask, total, evidence)
         variance = (self.log_variance.exp() / weight)[..., None, :].expand(*task.query.shape[:-1], -1)
-        mean = self._logits(task.query, state) + self.bias
+        mean = self.log_scale.exp() * cosines(task.query, state) + self.bias
         return EvidenceAnswer(mean, variance, weight, bank, per_step)
 
     def _layers(self, task: Task, bank: Bank, mask: Tensor, total: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         """Node updates: state (T, B, N, d) and the evidence behind it (T, B, N), to which queries add none."""
-        state, weight = total / evidence[..., None], evidence
-        sharpness = self.log_memory_sharpness.exp()
-        for layer, memory_share in enumerate(self.memory_logits.sigmoid()):
+        state, weight, reading = total / evidence[..., None], evidence, self.reading
+        for _ in range(self.n_layers):
             gathered, weight, company = total, evidence, torch.zeros_like(evidence)
-            if self.query_logits is not None:
-                query_share = self.query_logits[layer].sigmoid()
-                joined, company = class_sums(task.query, query_share * self._logits(task.query, state).softmax(-1))
+            if self.transductive:
+                answer = (reading.sharpness * cosines(task.query, state)).softmax(-1)
+                joined, company = class_sums(task.query, reading.query * answer)
                 gathered = gathered + joined
             if task.names is None and bank.steps.shape[1]:
-                logits = sharpness * (bank.features @ F.normalize(state, dim=-1).transpose(-1, -2))
-                joined, share = join_by_content(bank, mask, logits, sharpness * self.refusal)
-                gathered, weight = gathered + memory_share * joined, weight + memory_share * share
+                logits = 2 * reading.sharpness * cosines(bank.features, state)
+                joined, share = join_by_content(bank, mask, logits, 2 * reading.sharpness * reading.refusal)
+                gathered, weight = gathered + reading.past_picture * joined, weight + reading.past_picture * share
             state = gathered / (weight + company)[..., None]
         return state, weight
 
     def _project(self, features: Tensor) -> Tensor:
         """Unit vectors under the learned metric. (..., inputs) -> (..., width)"""
         return F.normalize(self.metric(features - self.centre), dim=-1)
-
-    def _logits(self, query: Tensor, state: Tensor) -> Tensor:
-        """k cos(v_q, h_c). (T, B, Q, d), (T, B, N, d) -> (T, B, Q, N)"""
-        return self.log_sharpness.exp() * (query @ F.normalize(state, dim=-1).transpose(-1, -2))
 
     def _read_names(
         self, task: Task, names: Tensor, supports: tuple[Tensor, Tensor], bank: Bank, now: Tensor, capacity: int
@@ -196,13 +208,14 @@ class EvidenceGraph(nn.Module):
         mask = visible(labelled.steps, now, window)
         past, worth = gather_by_name(labelled, names, mask, labelled.weights * (labelled.kinds == SUPPORT))
         state = (current + past) / (count + worth)[..., None]
-        joined, share = class_sums(task.query, self._logits(task.query, state).softmax(-1))
+        answer = (self.reading.sharpness * cosines(task.query, state)).softmax(-1)
+        joined, share = class_sums(task.query, answer)
         answered = joined / share[..., None].clamp(min=1e-6)
         # Supports and queries of a step side by side, so that the bank stays in time order.
         kinds = torch.tensor([SUPPORT, QUERY], device=now.device).repeat_interleave(task.n_way)
         made = [torch.cat(pair, 2) for pair in ((means, answered), (count, share), (names, names))]
         bank = bank.join(Bank.of_steps(made[0], made[1], made[2], kinds, now))
-        value = torch.where(bank.kinds == SUPPORT, 1.0, torch.sigmoid(self.past_query_logit))
+        value = torch.where(bank.kinds == SUPPORT, 1.0, self.reading.past_query)
         mask = visible(bank.steps, now, window)
         return *gather_by_name(bank, names, mask, bank.weights * value), bank
 

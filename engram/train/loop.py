@@ -88,7 +88,8 @@ def train(
     """
     limits = Limits(max_minutes, max_iterations)
     trainer = Trainer(recipe, stores, Path(run_folder), device, precision)
-    if recipe.backbone_weights and not resume:  # a resumed run has weights of its own
+    on_features = len(stores["train"].image_shape) == 1
+    if recipe.backbone_weights and not resume and not on_features:  # a resumed run has weights, features had theirs
         start_backbone(trainer.method, recipe)
     with RunLock(trainer.folder), _fast_arithmetic(device):
         trainer.begin(resume)

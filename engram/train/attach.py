@@ -1,0 +1,42 @@
+"""A head trained on frozen features, put back on the encoder that made them: one model that sees images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from engram.errors import EngramError
+from engram.train.checkpoint import load, load_method, save
+from engram.train.lock import RunLock
+from engram.train.start import PREFIX
+
+
+def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
+    """Write a checkpoint with the head's weights and the encoder's backbone; half precision by choice."""
+    top, bottom = load(head), load(encoder)
+    if len(top.state.image_shape) != 1:
+        raise EngramError(
+            f"{head} was trained on images of {top.state.image_shape}, not on features: it has an encoder"
+        )
+    recipe = replace(top.recipe, backbone=bottom.recipe.backbone, backbone_weights="")
+    recipe = replace(recipe, backbone_settings=bottom.recipe.backbone_settings)
+    weights = {**top.tensors("weights")}
+    weights |= {k: v for k, v in bottom.tensors("weights").items() if k.startswith(PREFIX)}
+    if half:
+        weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
+    state = replace(
+        top.state,
+        recipe=recipe.to_dict(),
+        recipe_digest=recipe.digest,
+        image_shape=bottom.state.image_shape,
+        optimiser={},
+        numpy_generator={},
+        window={},
+        digests={},
+    )
+    with RunLock(out):
+        folder = save(out, state, {"weights": weights, "optimiser": {}, "random": {}})
+    load_method(load(folder), torch.device("cpu"))  # names and shapes fit, or the difference is told now
+    return folder
