@@ -32,13 +32,16 @@ RECIPES = {
     "ProtoNet": "proto_net/glyphs_quick",
     "CML-BGNN, no history": "cml_bgnn/glyphs_quick_no_history",
     "CML-BGNN, the paper's history": "cml_bgnn/glyphs_quick",
+    "CML-BGNN, memory by content": "cml_bgnn/glyphs_quick_content",
 }
+REMEMBERS = "CML-BGNN, memory by content"
 FLOORS = {"chance": "chance", "pixel nearest centroid": "pixel_centroid"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "5-way 1-shot": {"n_way": 5, "n_sequences": 1200},
     "20-way 1-shot": {"n_way": 20, "n_sequences": 200},
 }
-STREAM: dict[str, Any] = {"n_way": 5, "n_sequences": 150, "stream_length": 8}
+NAMED: dict[str, Any] = {"n_way": 20, "n_sequences": 30, "stream_length": 8, "pool_classes": 40, "names": "named"}
+STREAM: dict[str, Any] = {"n_way": 5, "n_sequences": 150, "stream_length": 8, "names": "anonymous"}
 HOW_TO_READ = (
     "Test letters come from alphabets no model has seen; every task shows one picture per class and asks for one more, "
     "in shuffled order. A difference is real only if it is larger than the intervals; ECE is how far stated confidence "
@@ -47,17 +50,17 @@ HOW_TO_READ = (
 )
 
 
-def quickstart(out: Path = Path("quickstart"), seconds: float = 50.0, device: str = "cpu", seed: int = 111) -> Path:
-    """Train three models for ``seconds`` each, test on unseen alphabets, write ``report.html``; its path comes back."""
+def quickstart(out: Path = Path("quickstart"), seconds: float = 45.0, device: str = "cpu", seed: int = 111) -> Path:
+    """Train four models for ``seconds`` each, test on unseen alphabets, write ``report.html``; its path comes back."""
     console, clock = Console(), time.monotonic()
     where = choose_device(device)
     if not seconds > 0:  # nan is refused too
         raise EngramError(f"seconds = {seconds} but training needs more than 0")
     stores = {split: open_split("glyphs", split) for split in ("train", "val", "test")}
     counts = ", ".join(f"{s.n_classes} {name}" for name, s in stores.items())
-    console.print(f"glyphs: {counts} classes; three models train for {seconds:.0f} s each")
+    console.print(f"glyphs: {counts} classes; {len(RECIPES)} models train for {seconds:.0f} s each")
     ledger, folder = out / "results", out / "runs" / new_run_id()
-    rows, positions, reliability, pictures = [], [], [], []
+    rows, positions, reliability, pictures, named = [], [], [], [], []
     for system, floor in FLOORS.items():
         for setting, result in _measure(floor, stores["test"], ledger, "cpu").items():
             rows.append(_row(system, setting, result, None))
@@ -73,13 +76,18 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 50.0, device: st
         positions.append(_positions(system, stream))
         reliability.append(_reliability(system, results["5-way 1-shot"]))
         pictures += _picture(system, run.method, stores["test"], where)
+        if system == REMEMBERS:
+            named = _named_stream(str(run.folder), stores["test"], ledger, device)
         console.print(f"  {system}: {100 * results['5-way 1-shot'].metrics['accuracy']:.1f} % (5-way 1-shot)")
     rows.sort(key=lambda r: list(SETTINGS).index(r.setting))
     took, device_name = time.monotonic() - clock, describe_device(where)
-    page = QuickstartData(rows, took, device_name, current_commit(), HOW_TO_READ, pictures, positions, reliability)
+    page = QuickstartData(
+        rows, took, device_name, current_commit(), HOW_TO_READ, pictures, positions, reliability, named
+    )
     file = out / "report.html"
     file.write_text(quickstart_page(page), encoding="utf-8")
     console.print(quickstart_table(rows), positions_table(positions), HOW_TO_READ)
+    console.print(positions_table(named, "Accuracy, %, along a named 20-way stream: classes keep their names"))
     console.print(f"report: {file}   checkpoints: {folder}   records: {ledger}   ({took:.0f} s)")
     return file
 
@@ -89,10 +97,25 @@ def _measure(model: str, store: Store, ledger: Path, device: str) -> Mapping[str
     recipe = RECIPES["ProtoNet"] if model in FLOORS.values() else None
     return {
         setting: bench(
-            model, recipe=recipe, results=ledger, device=device, store=store, progress=False, stream_length=1, **change
+            model,
+            recipe=recipe,
+            results=ledger,
+            device=device,
+            store=store,
+            progress=False,
+            stream_length=1,
+            names="anonymous",
+            **change,
         )[1][0]
         for setting, change in SETTINGS.items()
     }
+
+
+def _named_stream(model: str, store: Store, ledger: Path, device: str) -> list[PositionCurve]:
+    """The same model and tasks with its memory and without."""
+    asked: dict[str, Any] = {"results": ledger, "device": device, "store": store, "progress": False, **NAMED}
+    kept, erased = (bench(model, erase_history=erase, **asked)[1][0] for erase in (False, True))
+    return [_positions("with memory", kept), _positions("each task afresh", erased)]
 
 
 def _row(system: str, setting: str, result: Result, seconds: float | None) -> QuickstartRow:

@@ -17,7 +17,19 @@ from toy_project import Project
 from engram.import_public import ENCODER, GRAPH
 from engram.ledger import read_record
 
-COMMANDS = ("quickstart", "data", "train", "bench", "audit", "compare", "import-public", "list", "report")
+COMMANDS = (
+    "quickstart",
+    "data",
+    "train",
+    "features",
+    "attach",
+    "bench",
+    "audit",
+    "compare",
+    "import-public",
+    "list",
+    "report",
+)
 
 
 @pytest.fixture

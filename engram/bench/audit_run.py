@@ -39,6 +39,7 @@ def audit_model(
     stream_length: int = 8,
     n_sequences: int = 100,
     names: Literal["anonymous", "named"] | None = None,
+    pool_classes: int | None = None,
     quick: bool = False,
     note: str = "",
     features: Path | None = None,
@@ -52,7 +53,10 @@ def audit_model(
     source = resolve_model(str(model), recipe)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]
-    setting = _setting(source.asked, {"n_way": n_way, "n_shot": n_shot, "n_query": n_query, "names": names})
+    setting = _setting(
+        source.asked,
+        {"n_way": n_way, "n_shot": n_shot, "n_query": n_query, "names": names, "pool_classes": pool_classes},
+    )
     blank, clock = source.blank_record("audit", where), time.monotonic()
     with explained(source.recipe, where):
         method = source.build(opened).to(where)
@@ -75,5 +79,11 @@ def audit_model(
 def _setting(recipe: Recipe, given: dict[str, Any]) -> dict[str, Any]:
     """What the recipe tests with, its first number of queries among it, and what is given in its place."""
     test = recipe.test
-    tested = {"n_way": test.n_way, "n_shot": test.n_shot, "n_query": test.n_query[0], "names": test.names}
+    tested = {
+        "n_way": test.n_way,
+        "n_shot": test.n_shot,
+        "n_query": test.n_query[0],
+        "names": test.names,
+        "pool_classes": test.pool_classes,
+    }
     return tested | {key: value for key, value in given.items() if value is not None}

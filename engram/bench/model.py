@@ -66,7 +66,10 @@ def _on_features(model: str, recipe: str | None) -> Source:
     if recipe is None:
         raise EngramError(f"'{model}' needs --recipe to say which settings and tasks, such as {model}/mini_5w1s_named")
     asked = load_recipe(recipe)
-    own = asked if asked.method == model else replace(asked, method=model, method_settings={}, paper=None)
+    own = asked
+    if asked.method != model:
+        name = f"{model}/{asked.name.split('/')[-1]}"  # its own, or it would pass as the recipe's result
+        own = replace(asked, name=name, method=model, method_settings={}, paper=None)
 
     def build(store: Store) -> Method:
         method = build_method(own, store.image_shape, torch.device("cpu"))

@@ -100,9 +100,10 @@ def compare(first: Path, second: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _questions(evaluation: Evaluation) -> tuple[str, str]:
-    """Index lists can agree by chance of sizes; with the same images behind them they are the same questions."""
-    return evaluation.tasks_digest, str(evaluation.protocol.get("dataset_digest"))
+def _questions(evaluation: Evaluation) -> tuple[Any, ...]:
+    """Index lists can agree by chance of sizes; with equal images and streams behind them they are equal questions."""
+    shape = (evaluation.protocol.get(key) for key in ("dataset_digest", "stream_length", "n_sequences"))
+    return evaluation.tasks_digest, *shape
 
 
 def _correct(record: Path, file: str) -> np.ndarray:

@@ -81,6 +81,7 @@ def audit(
     stream_length: flags.Count = 8,
     n_sequences: flags.Count = 100,
     names: flags.Names = None,
+    pool_classes: flags.Whole = None,
     quick: flags.Switch = False,
     figure: flags.Figure = None,
     fail_on_leak: flags.Switch = False,
@@ -100,6 +101,7 @@ def audit(
         stream_length: tasks of a stream
         n_sequences: independent streams for the statistical probes
         names: named streams carry the identity of each class
+        pool_classes: classes a stream draws from: few, so that they recur and memory is put to the test
         quick: the exact probes alone
         figure: draw the findings to this file
         fail_on_leak: exit with status 1 if there is a leak
@@ -110,7 +112,8 @@ def audit(
     check_figure(figure)
     run = audit_model(
         model, recipe=recipe, data=data, results=results, device=device, split=split, n_way=n_way, n_shot=n_shot,
-        n_query=n_query, stream_length=stream_length, n_sequences=n_sequences, names=names, quick=quick, note=note,
+        n_query=n_query, stream_length=stream_length, n_sequences=n_sequences, names=names,
+        pool_classes=pool_classes, quick=quick, note=note,
     )  # fmt: skip
     Console().print(audit_table(run.record.audit, f"audit of {run.record.recipe_name}"))
     print(f"{run.report.summary}\nrecord: {run.record_file}")

@@ -11,7 +11,7 @@ from engram import flags
 
 def quickstart(
     out: flags.Folder = Path("quickstart"),
-    seconds: float = 50.0,
+    seconds: float = 45.0,
     device: flags.Device = "cpu",
     seed: int = 111,
 ) -> None:

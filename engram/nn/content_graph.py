@@ -40,7 +40,7 @@ class ContentGraph(nn.Module):
         super().__init__()
         if capacity < 1:
             raise EngramError(
-                f"[method] capacity = {capacity} but a memory needs at least 1 entry; history = 'none' has none"
+                f"[method] capacity = {capacity} but a memory needs at least 1 entry, or history = 'none'"
             )
         self.evidence = EvidenceGraph(inputs, width, n_layers, transductive, reading)
         self.capacity, self.width, self.bayes, self.begun = capacity, width, bayes, False
@@ -107,6 +107,12 @@ class ContentGraph(nn.Module):
         if bank.steps.shape[1] and bool((bank.kinds == NODE).any()) != (task.names is None):
             before, here = ("anonymous", "named") if task.names is not None else ("named", "anonymous")
             raise EngramError(f"the stream was {before} so far but this task is {here}: name all of its tasks or none")
+        made = int((bank.steps[0] == bank.steps[0, -1:]).sum())
+        if made not in (0, per_step):
+            raise EngramError(
+                f"the tasks so far made {made} entries each but this one makes {per_step}: keep ways, shots and "
+                f"queries the same along a stream, or start it anew with history=()"
+            )
         return bank
 
     def _histories(self, bank: Bank, per_step: int, n_steps: int) -> list[tuple[Tensor, ...]]:

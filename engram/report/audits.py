@@ -8,30 +8,60 @@ from pathlib import Path
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, record_path
 from engram.recipes import recipe_names
-from engram.report.audit import NOTE, counts_text, findings_table
+from engram.report.audit import NOTE, counts_text, effect_text, findings_table
 from engram.report.rows import dataset_name, describe_protocol, system_name
+from engram.report.tables import markdown_table
 
 NO_AUDITS = "No audits are recorded yet."
 EVERY = "all"
+TELLING = (
+    "history erased",
+    "history permuted",
+    "noise, class order",
+    "class order minus shuffled",
+    "gain from the past",
+    "own past against foreign",
+)
+"""probes whose effects the overview shows; the first says whether the streams read the memory at all"""
 
 
 def newest_audits(records: Sequence[RunRecord], name: str = EVERY) -> list[RunRecord]:
-    """The newest finished audit of each recipe and method, by name; ``name`` keeps one recipe."""
+    """The newest finished audit of each method, recipe and kind of stream (named or not); ``name`` keeps one recipe."""
     audits = [r for r in records if r.kind == "audit" and r.status == "finished" and name in (EVERY, r.recipe_name)]
-    newest = {(r.method, r.recipe_name): r for r in sorted(audits, key=lambda r: (r.started, r.run_id))}
+    newest = {_key(r): r for r in sorted(audits, key=lambda r: (r.started, r.run_id))}
     return [newest[key] for key in sorted(newest)]
+
+
+def _key(record: RunRecord) -> tuple[str, str, str]:
+    return record.method, record.recipe_name, _streams(record)
+
+
+def _streams(record: RunRecord) -> str:
+    return str(record.audit_protocol.get("names", "anonymous"))
 
 
 def audit_section(name: str, records: Sequence[RunRecord], runs: str) -> str:
     """What stands between the markers: every newest audit, or that of one recipe, and how to read it."""
     audits = newest_audits(records, name)
-    return "\n\n".join([*(_one_audit(r, runs) for r in audits), NOTE]) if audits else NO_AUDITS
+    overview = [_overview(audits)] if len(audits) > 1 else []
+    return "\n\n".join([*overview, *(_one_audit(r, runs) for r in audits), NOTE]) if audits else NO_AUDITS
+
+
+def _overview(audits: Sequence[RunRecord]) -> str:
+    """A line for each audit: how many findings of each verdict, and the effects that tell a slot memory."""
+    rows = []
+    for record in audits:
+        effects = {f["probe"]: effect_text(f) or f["verdict"] for f in record.audit}
+        title = f"{system_name(record.method)}, `{record.recipe_name}`, {_streams(record)}"
+        rows.append((title, counts_text(record.audit), *(effects.get(probe, "") for probe in TELLING)))
+    header = ("Audit", "Findings", *(probe.capitalize() for probe in TELLING))
+    return markdown_table(header, rows, right=range(2, len(header)))
 
 
 def _one_audit(record: RunRecord, runs: str) -> str:
     protocol = record.audit_protocol
     lines = [
-        f"### {system_name(record.method)}, `{record.recipe_name}`",
+        f"### {system_name(record.method)}, `{record.recipe_name}`, {_streams(record)} streams",
         "",
         f"{counts_text(record.audit)}. {dataset_name(protocol)}, {describe_protocol(protocol, markdown=True)}, "
         f"{protocol.get('n_sequences', '?')} streams; {_origin(record)}; {record.device}; "

@@ -44,9 +44,9 @@ def shown_positions(length: int, most: int = 8) -> list[int]:
     return [*powers, length]
 
 
-def positions_table(curves: Sequence[PositionCurve]) -> Table:
+def positions_table(curves: Sequence[PositionCurve], title: str = "Accuracy, %, by position in the stream") -> Table:
     """Accuracy at positions of the stream and the widest interval; a shorter stream leaves cells empty."""
-    table = Table(title="Accuracy, %, by position in the stream", title_justify="left")
+    table = Table(title=title, title_justify="left")
     table.add_column("system")
     positions = sorted({p for c in curves for p in shown_positions(len(c.accuracy))})
     for position in positions:

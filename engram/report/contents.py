@@ -106,6 +106,8 @@ class QuickstartData:
     episodes: Sequence[EpisodePicture] = field(default_factory=tuple)
     positions: Sequence[PositionCurve] = field(default_factory=tuple)
     reliability: Sequence[ReliabilityCurve] = field(default_factory=tuple)
+    named: Sequence[PositionCurve] = field(default_factory=tuple)
+    """along a stream whose classes keep their names"""
 
 
 def class_letter(label: int) -> str:

@@ -70,6 +70,8 @@ def quickstart_page(data: QuickstartData) -> str:
     if not data.rows:
         raise EngramError("the quickstart page has no rows: give at least one system's accuracy")
     sections = [Section("Results", data.how_to_read, results_table(data.rows))]
+    if data.named:
+        sections.append(_named_section(data.named))
     if data.positions:
         sections.append(_positions_section(data.positions))
     if data.episodes:
@@ -158,6 +160,15 @@ def _positions_section(curves: Sequence[PositionCurve]) -> Section:
         "that rises made use of earlier tasks, a flat one did not."
     )
     return Section("Accuracy along a stream", sentence, _figures([accuracy_by_position(curves)], "figures one"))
+
+
+def _named_section(curves: Sequence[PositionCurve]) -> Section:
+    sentence = (
+        "Here classes keep their names when they come back, twenty of them in every task: the same model and tasks, "
+        "once with what it remembers of earlier tasks and once with every task answered afresh. Nothing but content "
+        "and name is remembered, so the rise is honest."
+    )
+    return Section("Memory along a named stream", sentence, _figures([accuracy_by_position(curves)], "figures one"))
 
 
 def _reliability_section(curves: Sequence[ReliabilityCurve]) -> Section:

@@ -1,7 +1,8 @@
-"""Marked sections of README and docs, rebuilt from the ledger: result tables and audits.
+"""Marked sections of README and docs, rebuilt from the ledger: result tables, audits and streams.
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables, ``<!-- audit:begin NAME -->`` ...
-``<!-- audit:end -->`` holds audits; each marker stands at the start of a line, so that a sentence may speak of it.
+``<!-- audit:end -->`` holds audits, ``<!-- streams:begin NAME -->`` ... ``<!-- streams:end -->`` holds memory along the
+stream; each marker stands at the start of a line, so that a sentence may speak of it. Figures go to docs/figures.
 """
 
 from __future__ import annotations
@@ -9,25 +10,36 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from engram.errors import EngramError
 from engram.ledger import RunRecord, read_ledger
 from engram.report.audits import audit_section, check_audit_section
+from engram.report.stream_figures import FOLDER as FIGURES
+from engram.report.stream_figures import stream_figures
+from engram.report.streams import check_stream_section, stream_section
 from engram.report.tables import check_section, section_text
 
 RUNS = Path("results/runs")
 Fill = Callable[[str, Sequence[RunRecord], str], str]
 Check = Callable[[str, str, Sequence[RunRecord]], None]
-SECTIONS: dict[str, tuple[Fill, Check]] = {
-    "results": (section_text, check_section),
-    "audit": (audit_section, check_audit_section),
-}
 
 
-def replace_sections(kind: str, text: str, where: str, records: Sequence[RunRecord], runs: str) -> tuple[str, int]:
+def sections_of(folder: Path) -> dict[str, tuple[Fill, Check]]:
+    """How each kind of section is filled and checked, from the records of a folder."""
+    return {
+        "results": (section_text, check_section),
+        "audit": (audit_section, check_audit_section),
+        "streams": (partial(stream_section, folder=folder), check_stream_section),
+    }
+
+
+def replace_sections(
+    kind: str, how: tuple[Fill, Check], text: str, where: str, records: Sequence[RunRecord], runs: str
+) -> tuple[str, int]:
     """The text with each marked section of a kind rebuilt, and how many there were."""
-    fill, check = SECTIONS[kind]
+    fill, check = how
     begin_line = re.compile(rf"^<!-- {kind}:begin(?:[ \t]+(\S+))? -->", re.MULTILINE)
     end_mark = f"<!-- {kind}:end -->"
     end_line = re.compile(rf"^{end_mark}", re.MULTILINE)
@@ -51,7 +63,8 @@ def replace_sections(kind: str, text: str, where: str, records: Sequence[RunReco
 def rebuild(root: Path, check: bool) -> list[str]:
     """Rebuild every marked section of README.md and docs/; the files that differ, relative to ``root``.
 
-    With ``check`` nothing is written: a non-empty answer means that a committed table is out of date or hand-edited.
+    So are the figures of streams. With ``check`` nothing is written: a non-empty answer means that a committed table or
+    figure is out of date or hand-edited.
     """
     records, problems = read_ledger(root / RUNS)
     if problems:
@@ -62,8 +75,8 @@ def rebuild(root: Path, check: bool) -> list[str]:
     for page in pages:
         before = after = page.read_text(encoding="utf-8")
         runs = Path(os.path.relpath(root / RUNS, page.parent)).as_posix()
-        for kind in SECTIONS:
-            after, count = replace_sections(kind, after, page.relative_to(root).as_posix(), records, runs)
+        for kind, how in sections_of(root / RUNS).items():
+            after, count = replace_sections(kind, how, after, page.relative_to(root).as_posix(), records, runs)
             sections += count
         if after != before:
             rebuilt[page] = after
@@ -72,6 +85,11 @@ def rebuild(root: Path, check: bool) -> list[str]:
             f"no result table in README.md or docs/ of {root}: put '<!-- results:begin all -->' and "
             "'<!-- results:end -->' on lines of their own where it belongs"
         )
+    for name, drawing in stream_figures(records, root / RUNS).items():
+        figure = root / FIGURES / name
+        if not figure.is_file() or figure.read_text(encoding="utf-8") != drawing:
+            rebuilt[figure] = drawing
     for page, text in rebuilt.items() if not check else ():
+        page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")
     return [page.relative_to(root).as_posix() for page in rebuilt]

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from engram.errors import EngramError
-from engram.train.checkpoint import load, load_method, save
+from engram.train.build import build_method
+from engram.train.checkpoint import check_fit, load, save
 from engram.train.lock import RunLock
 from engram.train.start import PREFIX
 
@@ -20,7 +21,10 @@ def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
         raise EngramError(
             f"{head} was trained on images of {top.state.image_shape}, not on features: it has an encoder"
         )
-    recipe = replace(top.recipe, backbone=bottom.recipe.backbone, backbone_weights="")
+    data = replace(
+        top.recipe.data, normalisation=bottom.recipe.data.normalisation
+    )  # pixels as the encoder learned them
+    recipe = replace(top.recipe, backbone=bottom.recipe.backbone, backbone_weights="", data=data)
     recipe = replace(recipe, backbone_settings=bottom.recipe.backbone_settings)
     weights = {**top.tensors("weights")}
     weights |= {k: v for k, v in bottom.tensors("weights").items() if k.startswith(PREFIX)}
@@ -36,7 +40,7 @@ def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
         window={},
         digests={},
     )
+    fitted = build_method(recipe, state.image_shape, torch.device("cpu")).state_dict()
+    check_fit(fitted, weights, f"the head of {head} does not fit the encoder of {encoder}")
     with RunLock(out):
-        folder = save(out, state, {"weights": weights, "optimiser": {}, "random": {}})
-    load_method(load(folder), torch.device("cpu"))  # names and shapes fit, or the difference is told now
-    return folder
+        return save(out, state, {"weights": weights, "optimiser": {}, "random": {}})

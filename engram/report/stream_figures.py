@@ -1,0 +1,159 @@
+"""Figures of memory along the stream, as SVG files that read on a light and on a dark page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from engram.bench.metrics import interval
+from engram.ledger import RunRecord
+from engram.report.streams import Cell, correctness, stream_cells
+from engram.report.svg import (
+    DASHES,
+    INK,
+    MARKERS,
+    SERIES,
+    SERIES_DARK,
+    SERIES_LIGHT,
+    TEXT_SIZE,
+    new_figure,
+    style_axes,
+    to_svg,
+)
+
+LENGTH = 128
+BLOCKS = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 96), (97, 128))
+"""positions of a stream, ends included; the last block is the last quarter"""
+MIN_STREAMS = 30
+"""a bin that fewer streams have is not drawn"""
+BINNED = {
+    "forgetting": ("by_gap", "tasks since the class was last met"),
+    "encounters": ("by_encounters", "earlier tasks with the class"),
+}
+FOLDER = Path("docs/figures")
+GREY = 5
+TO = "\N{EN DASH}"
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    panel: tuple[str, str]
+    """kind of stream, encoder"""
+    bins: Sequence[str]
+    accuracy: np.ndarray
+    interval: np.ndarray
+
+
+def stream_figures(records: Sequence[RunRecord], folder: Path) -> dict[str, str]:
+    """File name -> SVG, from streams of `LENGTH` tasks; without any, no figures."""
+    cells = [cell for cell in stream_cells(records) if cell.length == LENGTH]
+    along = [position_line(cell, folder) for cell in cells]
+    figures = {}
+    for names in ("named", "anonymous"):
+        if lines := [line for line in along if line.panel[0] == names]:
+            title = f"Accuracy along {names} streams of {LENGTH} tasks"
+            figures[f"memory_along_stream_{names}.svg"] = draw(lines, "task in the stream", title)
+    for name, (key, x_label) in BINNED.items() if cells else ():
+        lines = [bin_line(cell, key) for cell in cells]
+        figures[f"{name}.svg"] = draw(lines, x_label, f"Accuracy by {x_label}, streams of {LENGTH} tasks")
+    return figures
+
+
+def position_line(cell: Cell, folder: Path) -> Line:
+    """Means over blocks of positions, with intervals over streams."""
+    by_task = correctness(cell, folder).mean(-1)
+    means = np.stack([by_task[:, first - 1 : last].mean(1) for first, last in BLOCKS])
+    bins = [str(a) if a == b else f"{a}{TO}{b}" for a, b in BLOCKS]
+    return _line(cell, bins, means.mean(1), np.array([interval(m) for m in means]))
+
+
+def bin_line(cell: Cell, key: str) -> Line:
+    table: dict[str, list[Any]] = cell.evaluation.metrics["stream"][key]
+    enough = [n >= MIN_STREAMS for n in table["n"]]
+    bins = [name.replace("-", TO) for name, keep in zip(table["bin"], enough, strict=True) if keep]
+    values = [np.array(table[k], float)[enough] for k in ("accuracy", "interval")]
+    return _line(cell, bins, *values)
+
+
+def _line(cell: Cell, bins: Sequence[str], accuracy: np.ndarray, half_width: np.ndarray) -> Line:
+    label = cell.label().replace(", memory by content, history erased", ", history erased")
+    return Line(label, (cell.names, cell.backbone), bins, accuracy, half_width)
+
+
+def draw(lines: Sequence[Line], x_label: str, title: str) -> str:
+    """Panels: a row for each kind of stream, a column for each encoder; one scale for a row, one legend."""
+    kinds = sorted({line.panel[0] for line in lines}, reverse=True)
+    encoders = sorted({line.panel[1] for line in lines})
+    labels = sorted({line.label for line in lines}, key=lambda label: ("erased" in label, label))
+    bins = sorted({name for line in lines for name in line.bins}, key=_start)
+    figure = new_figure(60 + 350 * len(encoders), 54 + 214 * len(kinds))
+    grid = figure.subplots(
+        len(kinds), len(encoders), sharex=True, sharey="row", squeeze=False, gridspec_kw={"hspace": 0.08}
+    )
+    for row, kind in enumerate(kinds):
+        for column, encoder in enumerate(encoders):
+            axes = grid[row][column]
+            style_axes(axes, x_label if row == len(kinds) - 1 else "", "accuracy" if column == 0 else "")
+            axes.set_title(f"{kind}, {encoder}", loc="left", color=INK, fontsize=TEXT_SIZE, weight="bold")
+            here = [line for line in lines if line.panel == (kind, encoder)]
+            for line in here:
+                _draw_line(axes, line, labels, bins)
+            if not here:
+                axes.text(0.5, 0.5, "no run yet", color=INK, ha="center", fontsize=TEXT_SIZE, transform=axes.transAxes)
+            axes.set_xticks(range(len(bins)), bins, fontsize=TEXT_SIZE - 2)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+            axes.margins(x=0.04)
+    _legend(figure, grid[0][0], labels, columns=3 if len(encoders) > 1 else 1)
+    return standalone(to_svg(figure, f"{title}: {', '.join(labels)}"))
+
+
+def _start(name: str) -> int:
+    return int(name.split(TO)[0].rstrip("+"))
+
+
+def _look(label: str, labels: Sequence[str]) -> dict[str, Any]:
+    """Erased history is grey and dashed in every figure; colour is never the only sign."""
+    number = GREY if "erased" in label else labels.index(label)
+    style = 1 if "erased" in label else (0, 3, 2, 4)[number % 4]
+    return {"color": SERIES[number], "linestyle": DASHES[style], "marker": MARKERS[number]}
+
+
+def _draw_line(axes: Axes, line: Line, labels: list[str], bins: list[str]) -> None:
+    x, look = np.array([bins.index(name) for name in line.bins]), _look(line.label, labels)
+    low, high = line.accuracy - line.interval, line.accuracy + line.interval
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
+    axes.plot(x, line.accuracy, linewidth=1.9, markersize=4.5, **look)
+
+
+def _legend(figure: Figure, axes: Axes, labels: Sequence[str], columns: int) -> None:
+    for label in labels:
+        axes.plot([], [], linewidth=1.9, markersize=4.5, label=label, **_look(label, labels))
+    figure.legend(
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        labelcolor=INK,
+        fontsize=TEXT_SIZE,
+        handlelength=2.8,
+        borderaxespad=0.1,
+    )
+
+
+def standalone(svg: str) -> str:
+    """With colours of its own: a file shown as an image inherits none from the page."""
+
+    def rules(ink: str, colours: Sequence[str]) -> str:
+        series = "".join(f"--series-{n}:{colour};" for n, colour in enumerate(colours, 1))
+        return f"svg{{color:{ink};{series}}}"
+
+    dark = rules("#e6edf3", SERIES_DARK)
+    style = f"<style>{rules('#1f2328', SERIES_LIGHT)}@media(prefers-color-scheme:dark){{{dark}}}</style>"
+    place = svg.index(">") + 1
+    return f"{svg[:place]}\n{style}{svg[place:]}\n"

@@ -1,0 +1,68 @@
+"""Frozen features and heads on the command line: from a trained encoder to one checkpoint that sees images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from toy_project import Project
+
+from engram.data.store import Store
+from engram.ledger import read_record
+from engram.train.checkpoint import load
+
+CPU = ("--device", "cpu")
+HEAD = (
+    ('name = "proto_net"', 'name = "cml_bgnn"\nhistory = "content"\nwidth = 4\nn_layers = 1\ncapacity = 40'),
+    ("[data]", '[data]\nnames = "named"\nstream_length = 3\nn_query = 1'),
+    ("[test]", '[test]\nnames = "named"\nstream_length = 3'),
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Project:
+    made = Project(tmp_path, monkeypatch, capfd).with_images()
+    made.write_recipe(*HEAD, name="head")
+    return made
+
+
+def test_help_explains_both_commands(project: Project) -> None:
+    assert all(command in project.succeeds("--help") for command in ("features", "attach"))
+    assert "one store per split" in project.succeeds("features", "--help")
+    shown = project.succeeds("attach", "--help")
+    assert "run folder of the head" in shown and "run folder the features came from" in shown
+
+
+def test_from_an_encoder_to_a_model_that_sees_images(project: Project) -> None:
+    assert project.train("--no-test").status == 0
+    told = project.succeeds("features", "run", "features", *CPU)
+    stores = {split: Store.open(project.root / "features" / split) for split in ("train", "val", "test")}
+    for split, store in stores.items():
+        assert f"features/{split}: 12 features of 3 classes\n" in told
+        assert len(store.image_shape) == 1 and store.images.dtype == torch.float16
+    project.succeeds("train", "head.toml", "--features", "features", "--out", "head", *CPU)
+    before = project.files()
+    assert "wrote whole/" in project.succeeds("attach", "head", "run", "whole")
+    after = project.files()
+    assert {k: v for k, v in after.items() if not k.startswith("whole/")} == before  # what it was given is left alone
+    assert load(project.root / "whole").recipe.backbone == "conv32"
+    project.succeeds("bench", "whole", *CPU)
+    [benched] = [r for r in map(read_record, project.records()) if r.kind == "bench"]
+    trained = next(r for r in map(read_record, project.records()) if r.kind == "train" and r.method == "cml_bgnn")
+    assert benched.method == "cml_bgnn" and len(benched.evaluations) == len(trained.evaluations) == 2
+    for one, other in zip(benched.evaluations, trained.evaluations, strict=True):
+        assert one.tasks_digest == other.tasks_digest
+        assert one.metrics["accuracy"] == pytest.approx(other.metrics["accuracy"], abs=0.05)
+        assert one.metrics["nll"] == pytest.approx(other.metrics["nll"], abs=0.05)
+
+
+def test_what_cannot_be_done_is_told_in_one_sentence(project: Project) -> None:
+    assert "nothing" in project.run("features", "nothing", "features", *CPU).sentence
+    assert project.train("--no-test").status == 0
+    sentence = project.run("attach", "run", "run", "whole").sentence
+    assert sentence.startswith("run was trained on images of (3, ") and "not on features" in sentence
+    sentence = project.run("train", "head.toml", "--features", "features", *CPU).sentence
+    assert "there are no features of train in features" in sentence
+    assert "nothing" in project.run("attach", "nothing", "run", "whole").sentence
+    assert not (project.root / "whole").exists() and not (project.root / "features").exists()
