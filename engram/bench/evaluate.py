@@ -41,8 +41,11 @@ class Result:
 
     def save_tasks(self, path: Path, predictions: bool = False) -> None:
         """Correctness of every query (so runs can be paired), and all probabilities on request; compressed."""
-        arrays = {"correct": self.outcomes.correct.astype(np.float16), "labels": self.outcomes.labels.astype(np.uint8)}
+        correct = self.outcomes.correct
+        whole = np.isin(correct, (0.0, 1.0)).all()  # no ties: a byte a query, which packs to a bit
+        arrays = {"correct": correct.astype(np.uint8 if whole else np.float16)}
         if predictions:
+            arrays["labels"] = self.outcomes.labels.astype(np.uint8)
             arrays["probabilities"] = self.outcomes.probabilities.astype(np.float16)
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(path, **arrays)  # type: ignore[arg-type]

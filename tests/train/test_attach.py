@@ -119,7 +119,7 @@ def test_an_encoder_of_another_width_is_told(tmp_path: Path, head: Path) -> None
         recipe, stores=images, out=tmp_path / "wide", results=tmp_path / "results", device="cpu", progress=False,
         test=False,
     )  # fmt: skip
-    with pytest.raises(EngramError, match="do not fit CmlBgnn: .* is .* in the file but .* in the model"):
+    with pytest.raises(EngramError, match="does not fit the encoder of .*: .* is .* in the file but .* in the model"):
         attach(head, tmp_path / "wide", tmp_path / "whole")
 
 
