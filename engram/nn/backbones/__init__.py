@@ -1,0 +1,53 @@
+"""Image encoders. Each is built as ``Class(image_shape, **settings)`` and says its ``out_shape``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from inspect import signature
+from typing import Any
+
+from torch import nn
+
+from engram.errors import EngramError, nearest
+from engram.nn.backbones.conv import Conv4, ConvBlocks, Flatten
+from engram.nn.backbones.resnet import ResNet12
+from engram.nn.backbones.wide_resnet import WideResNet28
+
+BACKBONES: dict[str, Callable[..., nn.Module]] = {
+    "conv4": Conv4,
+    "conv64": ConvBlocks,
+    "conv32": partial(ConvBlocks, width=32),
+    "resnet12": ResNet12,
+    "resnet12_wide": partial(ResNet12, widths=(64, 160, 320, 640)),
+    "wrn28_10": WideResNet28,
+    "flatten": Flatten,
+}
+
+
+def build_backbone(name: str, image_shape: tuple[int, ...], settings: dict[str, Any]) -> nn.Module:
+    """A backbone by its name in `BACKBONES`; settings that it does not know or cannot have are refused by name."""
+    if name not in BACKBONES:
+        raise EngramError(f"there is no backbone '{name}'{nearest(name, BACKBONES)}")
+    known = {key: p.default for key, p in signature(BACKBONES[name]).parameters.items() if key != "image_shape"}
+    for key, value in settings.items():
+        if key not in known:
+            raise EngramError(f"[backbone]: '{name}' has no key '{key}'{nearest(key, known) if known else ''}")
+        _check_setting(key, value, known[key])
+    try:
+        return BACKBONES[name](image_shape, **settings)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"{key} = {value}" for key, value in settings.items())
+        raise EngramError(f"[backbone]: '{name}' cannot be built with {given} ({error})") from error
+
+
+def _check_setting(key: str, value: Any, default: Any) -> None:
+    """Numbers of channels are whole and positive, the shares of dropout lie in [0, 1); a list keeps its length."""
+    expected, given = (v if isinstance(v, tuple | list) else (v,) for v in (default, value))
+    if isinstance(default, tuple) and not (isinstance(value, tuple | list) and len(given) == len(expected)):
+        raise EngramError(f"[backbone]: {key} = {value} but a list of {len(expected)} numbers is needed")
+    for number in given:
+        if isinstance(expected[0], int) and (type(number) is not int or number < 1):
+            raise EngramError(f"[backbone]: {key} = {value} but whole numbers of at least 1 are needed")
+        if isinstance(expected[0], float) and not (isinstance(number, int | float) and 0 <= number < 1):
+            raise EngramError(f"[backbone]: {key} = {value} but it lies from 0 to below 1")
