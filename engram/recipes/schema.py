@@ -92,6 +92,9 @@ class PaperRow:
     accuracy: float
     interval: float = 0.0
     note: str = ""
+    published: float = 0.0
+    """the figure in the system's own paper or code for this setting; 0 = none"""
+    published_interval: float = 0.0
 
 
 @dataclass(frozen=True)
