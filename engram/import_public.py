@@ -18,6 +18,7 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.ledger import new_run_id
+from engram.nn.bayes import FIELDS
 from engram.recipes import load_recipe
 from engram.train.checkpoint import RunState, last_step, load, load_method, save
 from engram.train.lock import RunLock
@@ -47,6 +48,7 @@ def import_public(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     for tensors, names in ((encoder, _encoder_names()), (graph, _graph_names(n_layers))):
         _check_names(set(tensors), set(names), file)
         state |= {names[name]: _as_linear(name, value) for name, value in tensors.items()}
+    state = _grouped(state)
     for name, value in (
         ("rnn.weight_hh", graph["rnn.weight_hh"]),
         ("layer_last.0.weight", encoder["layer_last.0.weight"]),
@@ -109,6 +111,16 @@ def _graph_names(n_layers: int) -> dict[str, str]:
         for name, posterior in _POSTERIORS.items():
             names |= _net_names(f"{theirs}{name}.{name}", f"{ours}posterior.{posterior}.", blocks=1)
     return names
+
+
+def _grouped(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The four nets of each `EdgePosterior` side by side, as its groups; their equal counters of batches become one."""
+    grouped = {name: value for name, value in state.items() if ".posterior." not in name}
+    for first in (name for name in state if f".posterior.{FIELDS[0]}." in name):
+        parts = [state[first.replace(FIELDS[0], field, 1)] for field in FIELDS]
+        where = first.replace(f"posterior.{FIELDS[0]}", "posterior.nets")
+        grouped[where] = torch.cat(parts) if parts[0].ndim else parts[0]
+    return grouped
 
 
 def _net_names(theirs: str, ours: str, blocks: int, out: bool = True) -> dict[str, str]:

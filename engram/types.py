@@ -6,7 +6,7 @@ not stored, so nobody can look into the future and a stream can go on in pieces.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal
@@ -20,20 +20,24 @@ History = tuple[Tensor, ...]
 """``()`` is "no past". Tensors only, so a history can be moved, saved and carried into the next day."""
 
 
-class _Movable:
-    """Moves every tensor field of a frozen dataclass."""
+class _Tensors:
+    """Does the same to every tensor field of a frozen dataclass."""
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Any:
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        changed = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **changed)  # type: ignore[type-var]
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Any:
-        moved = {
-            f.name: value.to(device, non_blocking=non_blocking)
-            for f in fields(self)  # type: ignore[arg-type]
-            if isinstance(value := getattr(self, f.name), Tensor)
-        }
-        return replace(self, **moved)  # type: ignore[type-var]
+        return self._each(lambda value: value.to(device, non_blocking=non_blocking))
+
+    def part(self, tasks: slice) -> Any:
+        """Some of the B tasks."""
+        return self._each(lambda value: value[tasks])
 
 
 @dataclass(frozen=True)
-class Episode(_Movable):
+class Episode(_Tensors):
     """B unrelated tasks side by side at one step of time: all that a method may look at."""
 
     support: Tensor
@@ -48,7 +52,7 @@ class Episode(_Movable):
 
 
 @dataclass(frozen=True)
-class Answers(_Movable):
+class Answers(_Tensors):
     """The sealed half: loss and metrics see it, `predict` cannot."""
 
     query_labels: Tensor
@@ -65,8 +69,8 @@ class TrainBatch:
     answers: tuple[Answers, ...]
     class_batch: tuple[Tensor, Tensor] | None = None
     """Base-class images and ids, for auxiliary or base-class objectives."""
-    progress: float = 0.0
-    """0..1 of the schedule, for annealing and freezing."""
+    progress: float | Tensor = 0.0
+    """0..1 of the schedule, for annealing and freezing; a number on the device where the step is captured."""
 
 
 @dataclass(frozen=True)

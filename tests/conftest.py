@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from toy_store import make_store
 from engram.data.store import Store
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels are checked by an interpreter; Triton reads it when imported
 
 
 @pytest.fixture(autouse=True)

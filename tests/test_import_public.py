@@ -70,9 +70,8 @@ def test_imported_weights_answer_as_the_public_model_did(spec, checkpoint, tmp_p
     with torch.no_grad():
         for layer in method.graph.layers:
             layer.node_net.register_forward_hook(lambda module, inputs, output: nodes.append(output))
-            for net in (layer.posterior.weight_log_variance, layer.posterior.bias_log_variance):
-                net.out.weight.zero_()  # the recording set the noise to zero: no variance says the same
-                net.out.bias.fill_(-60)
+            layer.posterior.nets.out.weight[1::2] = 0.0  # the recording set the noise to zero: ...
+            layer.posterior.nets.out.bias[1::2] = -60.0  # ... no variance says the same
         generator = torch.Generator().manual_seed(spec["seed"] + 1)
         images = torch.randn(spec["tasks"], 2 * spec["n_way"], 3, 84, 84, generator=generator)
         features = encoder(images.flatten(0, 1)).view(8, 10, 128)
@@ -101,10 +100,11 @@ def test_parallel_prefixes_change_nothing(checkpoint, tmp_path):
 def test_every_tensor_has_one_place(checkpoint, tmp_path):
     state, _ = import_public(saved(checkpoint, tmp_path))
     graph = checkpoint["gnn_module_state_dict"]
-    for theirs, ours in (("W_bias", "weight_log_variance"), ("B_bias", "bias_log_variance")):  # unseen without noise
-        value = state[f"graph.layers.1.posterior.{ours}.linears.0.weight"]
+    groups = state["graph.layers.1.posterior.nets.linears.0.weight"].chunk(4)
+    for theirs, value in (("W_bias", groups[1]), ("B_bias", groups[3])):  # unseen without noise
         assert torch.equal(value, graph[f"node2edge_net1.{theirs}.{theirs}conv0.weight"][:, :, 0, 0])
-    assert len(state) == sum(len(checkpoint[part]) for part in ("enc_module_state_dict", "gnn_module_state_dict"))
+    theirs = sum(len(checkpoint[part]) for part in ("enc_module_state_dict", "gnn_module_state_dict"))
+    assert len(state) == theirs - 2 * 3 * 8  # of two layers, three nets of eight tensors joined the first
 
 
 @pytest.mark.parametrize("name", ["rnn.bias_hh", "node2edge_net1.W_bias.W_biasconv_out.weight"])

@@ -43,7 +43,8 @@ def train(
     resume: flags.Switch = False,
     test: flags.Switch = True,
     predictions: flags.Switch = False,
-    compile_encoder: flags.Switch = False,
+    plain: flags.Switch = False,
+    micro_batch: flags.Count = 0,
     features: flags.Features = None,
     note: flags.Note = "",
 ) -> None:
@@ -62,7 +63,9 @@ def train(
         resume: go on from the run folder's last checkpoint
         test: end after training, without the test protocols
         predictions: keep the probabilities of every query beside the record
-        compile_encoder: torch.compile the backbone
+        plain: no fused kernels and no captured steps on a GPU
+        micro_batch: sequences that go through the model at a time, to fit a smaller card; BatchNorm then sees smaller
+            batches (0: all of a step)
     """
     from engram.report.console import record_table
     from engram.train.run import train as call
@@ -70,7 +73,7 @@ def train(
     run = call(
         recipe, data=data, out=out, results=results, device=device, seed=seed, iterations=iterations, method=method,
         backbone=backbone, dataset=dataset, precision=precision, max_minutes=max_minutes, resume=resume, test=test,
-        predictions=predictions, compile_encoder=compile_encoder, features=features, note=note,
+        predictions=predictions, plain=plain, micro_batch=micro_batch, features=features, note=note,
     )  # fmt: skip
     Console().print(record_table(run.record))
     print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")

@@ -6,6 +6,7 @@ The index lists are the same on every device and for every batch size, so an eva
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -125,21 +126,43 @@ def frozen_tasks(store: Store, protocol: Protocol) -> TaskList:
     return draw_tasks(store, protocol, np.random.default_rng(protocol.seed))
 
 
+def time_major(tasks: TaskList) -> dict[str, np.ndarray]:
+    """The lists by name, (T, B, ...) whole numbers; names where the stream has them."""
+    arrays = {f.name: array for f in fields(tasks) if (array := getattr(tasks, f.name)) is not None}
+    return {name: np.ascontiguousarray(array.swapaxes(0, 1)) for name, array in arrays.items()}
+
+
+def episodes_from(
+    store: Store, lists: Mapping[str, torch.Tensor], n_way: int
+) -> tuple[tuple[Episode, ...], tuple[Answers, ...]]:
+    """T episodes of B tasks each with their images, and their sealed answers, from `time_major` lists as tensors."""
+    device = lists["query_labels"].device
+
+    def images(rows: str) -> torch.Tensor:
+        found = store.gather(lists[rows])
+        # Out of a memory map too large for the GPU: a pinned copy goes over while the GPU is still at its last step.
+        return found if found.device == device else found.pin_memory().to(device, non_blocking=True)
+
+    support, query = images("support_rows"), images("query_rows")
+    names = lists.get("class_names")
+    steps = range(len(support))
+    episodes = tuple(
+        Episode(support[t], lists["support_labels"][t], query[t], n_way, None if names is None else names[t])
+        for t in steps
+    )
+    return episodes, tuple(Answers(lists["query_labels"][t], lists["class_ids"][t]) for t in steps)
+
+
 def episodes_at(
     store: Store, tasks: TaskList, n_way: int, device: torch.device | str = "cpu"
 ) -> tuple[tuple[Episode, ...], tuple[Answers, ...]]:
     """Images for all tasks of a list: T episodes of B tasks each, and their sealed answers."""
+    return episodes_from(store, placed(store, time_major(tasks), device), n_way)
 
-    def moved(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array.swapaxes(0, 1))).to(device, non_blocking=True)
 
-    support = store.gather(moved(tasks.support_rows)).to(device)
-    query = store.gather(moved(tasks.query_rows)).to(device)
-    support_labels, query_labels = moved(tasks.support_labels), moved(tasks.query_labels)
-    class_ids = moved(tasks.class_ids)
-    names = None if tasks.class_names is None else moved(tasks.class_names)
-    steps = range(tasks.stream_length)
-    episodes = tuple(
-        Episode(support[t], support_labels[t], query[t], n_way, None if names is None else names[t]) for t in steps
-    )
-    return episodes, tuple(Answers(query_labels[t], class_ids[t]) for t in steps)
+def placed(store: Store, lists: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, torch.Tensor]:
+    """Rows go where the store's images are, everything else to ``device``."""
+    return {
+        name: torch.from_numpy(array).to(store.images.device if name.endswith("rows") else device, non_blocking=True)
+        for name, array in lists.items()
+    }

@@ -14,6 +14,9 @@ from torch import Tensor, nn
 
 from engram.nn.graph import PointwiseNet
 
+FIELDS = ("weight_mean", "weight_log_variance", "bias_mean", "bias_log_variance")
+"""order of the groups in `EdgePosterior`"""
+
 
 class LogitPosterior(NamedTuple):
     """q(W) = N(weight_mean, weight_variance) and q(b) likewise, on top of a score s (N, V, V): equation 9."""
@@ -107,24 +110,17 @@ class _SetNet(nn.Module):
 class EdgePosterior(nn.Module):
     """The public model's form: one W and b per EDGE, each mean and log-variance from its own net on |h_i - h_j|.
 
-    Each net is d -> d -> 1 with BatchNorm, LeakyReLU and dropout. Shapes: (N, V, V, d) -> fields (N, V, V)
+    Each of the four nets is d -> d -> 1 with BatchNorm, LeakyReLU and dropout; as nothing in them mixes channels but
+    their first product, they are one net of four groups. Shapes: (N, V, V, d) -> fields (N, V, V)
     """
 
     def __init__(self, width: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.weight_mean = PointwiseNet([width, width], outputs=1, dropout=dropout)
-        self.weight_log_variance = PointwiseNet([width, width], outputs=1, dropout=dropout)
-        self.bias_mean = PointwiseNet([width, width], outputs=1, dropout=dropout)
-        self.bias_log_variance = PointwiseNet([width, width], outputs=1, dropout=dropout)
+        self.nets = PointwiseNet([width, len(FIELDS) * width], outputs=len(FIELDS), dropout=dropout, grouped=True)
 
     def forward(self, hidden: Tensor, pairs: Tensor, score: Tensor) -> LogitPosterior:
-        return LogitPosterior(
-            score,
-            self.weight_mean(pairs)[..., 0],
-            self.weight_log_variance(pairs)[..., 0].exp(),
-            self.bias_mean(pairs)[..., 0],
-            self.bias_log_variance(pairs)[..., 0].exp(),
-        )
+        weight_mean, weight_log_variance, bias_mean, bias_log_variance = self.nets(pairs).unbind(-1)
+        return LogitPosterior(score, weight_mean, weight_log_variance.exp(), bias_mean, bias_log_variance.exp())
 
 
 def bayes_loss(class_samples: Tensor, labels: Tensor) -> Tensor:

@@ -29,13 +29,19 @@ class Encoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, C, H, W) -> (n, *out_shape)"""
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            features: Tensor = self._pass(images)
+        return features.float()
+
+    def _pass(self, images: Tensor) -> Tensor:
         if images.dtype == torch.uint8:
             # One multiply-add per pixel: (x / 255 - mean) / std with the constants folded.
-            images = images.float() * (1 / (255 * self.std)) - self.mean / self.std
+            scale, shift = 1 / (255 * self.std), -self.mean / self.std
+            if hasattr(self.backbone, "from_pixels"):
+                return self.backbone.from_pixels(images, scale, shift)  # type: ignore[operator]
+            images = images.float() * scale + shift
         else:
             images = images.float()  # features may be stored in half precision
         if images.ndim == 4:
             images = images.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            features: Tensor = self.backbone(images)
-        return features.float()
+        return self.backbone(images)

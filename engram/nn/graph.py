@@ -13,7 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engram.nn import fused
+
 EDGE_FLOOR = 1e-6
+SLOPE = 0.01
+"""of the LeakyReLU in pointwise nets"""
 
 
 class PointwiseNet(nn.Module):
@@ -25,6 +29,7 @@ class PointwiseNet(nn.Module):
     Args:
         sizes: widths from the input on; one block per step.
         outputs: width of the final linear map with bias; None ends with the last block.
+        grouped: each output sees its own share of the last block's channels: several nets side by side.
         dropout: rate; ``dropout_each`` applies it in every block instead of the last only.
         last_activation: whether the last block has a LeakyReLU (the paper's node network has one for its two blocks).
 
@@ -38,12 +43,14 @@ class PointwiseNet(nn.Module):
         dropout: float = 0.0,
         dropout_each: bool = False,
         last_activation: bool = True,
+        grouped: bool = False,
     ) -> None:
         super().__init__()
         steps = list(pairwise(sizes))
         self.linears = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in steps)
         self.norms = nn.ModuleList(nn.BatchNorm1d(b) for _, b in steps)
-        self.out = None if outputs is None else nn.Linear(sizes[-1], outputs)
+        self.grouped = grouped or outputs == 1
+        self.out = None if outputs is None else nn.Linear(sizes[-1] // (outputs if grouped else 1), outputs)
         last = len(steps) - 1
         self.rates = [dropout if dropout_each or i == last else 0.0 for i in range(len(steps))]
         self.active = [last_activation or i < last for i in range(len(steps))]
@@ -52,12 +59,21 @@ class PointwiseNet(nn.Module):
         graphs, positions = x.shape[0], x.shape[:-1]
         x = x.flatten(0, -2)
         for linear, norm, rate, active in zip(self.linears, self.norms, self.rates, self.active, strict=True):
-            x = norm(linear(x))
-            x = F.leaky_relu(x, inplace=True) if active else x
+            x = linear(x)
+            keep = None
             if rate > 0 and self.training:
-                keep = F.dropout(x.new_ones(graphs, 1, x.shape[-1]), rate)
-                x = (x.unflatten(0, (graphs, -1)) * keep).flatten(0, 1)
-        x = x if self.out is None else self.out(x)
+                keep = x.new_empty(graphs, x.shape[-1]).bernoulli_(1 - rate).div_(1 - rate)
+            if norm.training and fused.trains(x):
+                x = fused.norm_activate(x, norm, SLOPE if active else 1.0, keep)
+                continue
+            x = F.leaky_relu(norm(x), SLOPE, inplace=True) if active else norm(x)
+            x = x if keep is None else (x.unflatten(0, (graphs, -1)) * keep[:, None]).flatten(0, 1)
+        if self.out is not None and self.grouped and fused.trains(x):
+            x = fused.group_product(x, self.out.weight, self.out.bias)
+        elif self.out is not None and self.grouped:
+            x = (x.unflatten(-1, self.out.weight.shape) * self.out.weight).sum(-1) + self.out.bias
+        elif self.out is not None:
+            x = self.out(x)
         return x.view(*positions, -1)
 
 

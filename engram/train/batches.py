@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engram.data.episodes import draw_tasks, episodes_at
+from engram.data.episodes import draw_tasks, episodes_from, placed, time_major
 from engram.data.pixels import augment
 from engram.data.protocol import Protocol
 from engram.data.store import Store
@@ -87,18 +87,24 @@ class BatchSource:
         self.transforms = torch.Generator(device).manual_seed(protocol.seed)
 
     def draw(self, progress: float) -> TrainBatch:
-        tasks = draw_tasks(self.store, self.protocol, self.tasks)
-        episodes, answers = episodes_at(self.store, tasks, self.protocol.n_way, self.device)
-        return TrainBatch(self._augmented(episodes), answers, self._class_batch(), progress)
+        return self.assemble(placed(self.store, self.draw_lists(), self.device), progress)
 
-    def _class_batch(self) -> tuple[Tensor, Tensor] | None:
-        """(n, ...) images drawn evenly over the whole split and their (n,) classes; none asked for draws no number."""
-        if not self.class_batch:
-            return None
-        rows = self.tasks.integers(0, len(self.store.images), self.class_batch)
-        ids = torch.from_numpy(np.searchsorted(self.store.offsets, rows, side="right") - 1)
-        images = self.store.gather(torch.from_numpy(rows)).to(self.device, non_blocking=True)
-        return augment(images, self.augmentation, self.transforms), ids.to(self.device, non_blocking=True)
+    def draw_lists(self) -> dict[str, np.ndarray]:
+        """Which images and labels the next step takes: whole numbers, and all of a step that the host decides."""
+        lists = time_major(draw_tasks(self.store, self.protocol, self.tasks))
+        if self.class_batch:  # drawn evenly over the whole split; none asked for draws no number
+            rows = self.tasks.integers(0, len(self.store.images), self.class_batch)
+            lists["base_rows"], lists["base_ids"] = rows, np.searchsorted(self.store.offsets, rows, side="right") - 1
+        return lists
+
+    def assemble(self, lists: Mapping[str, Tensor], progress: float | Tensor) -> TrainBatch:
+        """The batch of drawn lists, images gathered and augmented: all of it on the device."""
+        episodes, answers = episodes_from(self.store, lists, self.protocol.n_way)
+        base = None
+        if self.class_batch:
+            images = self.store.gather(lists["base_rows"]).to(self.device, non_blocking=True)
+            base = augment(images, self.augmentation, self.transforms), lists["base_ids"]
+        return TrainBatch(self._augmented(episodes), answers, base, progress)
 
     def _augmented(self, episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
         """All images of all steps in one call."""
@@ -112,6 +118,28 @@ class BatchSource:
             return next(parts).unflatten(0, part.shape[:2])
 
         return tuple(replace(e, support=unfold(e.support), query=unfold(e.query)) for e in episodes)
+
+
+def micro_batches(batch: TrainBatch, sequences: int) -> list[TrainBatch]:
+    """The batch in parts of at most ``sequences`` sequences, base-class images shared out; 0 leaves it whole."""
+    count = len(batch.episodes[0].support_labels)
+    if not 0 < sequences < count:
+        return [batch]
+    starts = range(0, count, sequences)
+    base = (
+        list(zip(*(part.tensor_split(len(starts)) for part in batch.class_batch), strict=True))
+        if batch.class_batch
+        else []
+    )
+    return [
+        replace(
+            batch,
+            episodes=tuple(e.part(slice(start, start + sequences)) for e in batch.episodes),
+            answers=tuple(a.part(slice(start, start + sequences)) for a in batch.answers),
+            class_batch=base[i] if base else None,
+        )
+        for i, start in enumerate(starts)
+    ]
 
 
 def random_state(source: BatchSource) -> dict[str, Tensor]:

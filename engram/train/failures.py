@@ -61,5 +61,6 @@ def _out_of_memory(error: Exception, recipe: Recipe, device: torch.device, train
     fewer = "lower sequences or class_batch" if data.class_batch else "lower sequences"
     return (
         f"{recipe.method} ran out of memory on {device}{asked} with {step}{images} per training step: "
-        f"{fewer} in the recipe, or give another device with --device"
+        f"pass fewer at a time with --micro-batch {max(1, sequences // 2)}, {fewer} in the recipe, or give another "
+        f"device with --device"
     )

@@ -16,6 +16,7 @@ import torch
 from engram.bench.evaluate import Result
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.nn import fused
 from engram.recipes.schema import Recipe
 from engram.train.lock import RunLock
 from engram.train.progress import Display, Pace, ScalarLog
@@ -77,7 +78,8 @@ def train(
     precision: str | None = None,
     progress: bool = True,
     tensorboard: bool = True,
-    compile_encoder: bool = False,
+    plain: bool = False,
+    micro_batch: int = 0,
     on_validation: OnValidation | None = None,
 ) -> TrainOutcome:
     """Train a recipe on ``stores["train"]``, validate on ``stores["val"]``, keep checkpoints in ``run_folder``.
@@ -85,23 +87,24 @@ def train(
     A cosine schedule with ``max_minutes`` ends with the minutes where they run out before the iterations; a resumed
     run goes by iterations alone, so that it can be repeated. Ctrl-C and SIGTERM finish the step, save without
     validating, and give status "interrupted"; a second Ctrl-C leaves at once.
+
+    ``plain`` does without fused kernels and captured steps; ``micro_batch`` sequences go through the model at a time.
     """
     limits = Limits(max_minutes, max_iterations)
-    trainer = Trainer(recipe, stores, Path(run_folder), device, precision)
+    trainer = Trainer(recipe, stores, Path(run_folder), device, precision, plain, micro_batch)
     on_features = len(stores["train"].image_shape) == 1
     if recipe.backbone_weights and not resume and not on_features:  # a resumed run has weights, features had theirs
         start_backbone(trainer.method, recipe)
-    with RunLock(trainer.folder), _fast_arithmetic(device):
+    with RunLock(trainer.folder), _fast_arithmetic(device), fused.plain(plain):
         trainer.begin(resume)
-        if compile_encoder:
-            # In place: names in the state_dict stay as they are.
-            trainer.method.backbone.backbone.compile()  # type: ignore[union-attr]
         title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"
         with (
             Display(title, recipe.train.iterations, progress) as display,
             ScalarLog(trainer.folder / "tensorboard", tensorboard, trainer.iteration) as scalars,
             StopRequest() as stop,
         ):
+            if why := trainer.captured and fused.missing():
+                display.say(f"fused kernels are not used, as {why}")
             stopped_by = _Loop(trainer, limits, display, scalars, stop, on_validation).run()
         trainer.load_best()
     status: Literal["finished", "interrupted"] = "interrupted" if stopped_by == "signal" else "finished"
@@ -116,6 +119,7 @@ class _Loop:
     scalars: ScalarLog
     stop: StopRequest
     on_validation: OnValidation | None
+    told_fallback: bool = False
 
     def run(self) -> StoppedBy:
         """Step until something says stop; the end is validated and saved, an interruption only saved."""
@@ -127,6 +131,9 @@ class _Loop:
                 reason = "max_minutes"
                 break
             trainer.step(self._schedule_progress())
+            if trainer.stepper.fallback and not self.told_fallback:
+                self.told_fallback = True
+                self.display.say(f"steps are made one operation at a time, as {trainer.stepper.fallback}")
             if trainer.device.type == "cpu" or trainer.iteration % READ_EVERY == 0:
                 self._look()
             if trainer.iteration % settings.validate_every == 0:
@@ -189,6 +196,7 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
         "best_accuracy": trainer.best_accuracy,
         "parameters": sum(p.numel() for p in trainer.method.parameters() if p.requires_grad),
         "precision": getattr(trainer.method.backbone, "precision", "fp32"),
+        "captured": trainer.stepper.graph is not None,
         "stopped_by": stopped_by,
         "resumed_from": trainer.resumed_from,
         "card": asdict(trainer.method.card),

@@ -15,8 +15,11 @@ from engram.recipes.schema import TrainSettings
 from engram.types import Method
 
 
-def build_optimiser(method: Method, settings: TrainSettings, device: torch.device) -> Optimizer:
-    """Adam or SGD over ``method.parameter_groups()``; a group may bring its own ``lr`` or ``weight_decay``."""
+def build_optimiser(method: Method, settings: TrainSettings, device: torch.device, captured: bool = False) -> Optimizer:
+    """Adam or SGD over ``method.parameter_groups()``; a group may bring its own ``lr`` or ``weight_decay``.
+
+    ``captured``: its step may become part of a CUDA graph, so the learning rate is a number on the device.
+    """
     if settings.clip != "none" and settings.clip_value <= 0:
         raise EngramError(f"[train]: clip = '{settings.clip}' needs clip_value above 0, not {settings.clip_value}")
     # Frozen parameters stay out, also where a method lists them.
@@ -29,7 +32,13 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
     fused = True if device.type == "cuda" else None
     optimiser: Optimizer
     if settings.optimiser == "adam":
-        optimiser = Adam(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
+        optimiser = Adam(
+            groups,
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=fused,
+            capturable=captured,
+        )
     else:
         optimiser = SGD(
             groups,
@@ -39,7 +48,9 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
             fused=fused,
         )
     for group in optimiser.param_groups:
-        group["initial_lr"] = group["lr"]
+        group["initial_lr"] = float(group["lr"])
+        if captured:
+            group["lr"] = torch.tensor(group["initial_lr"], device=device)
     return optimiser
 
 
@@ -60,7 +71,11 @@ def learning_rate_factor(settings: TrainSettings, iteration: int, progress: floa
 def set_learning_rate(optimiser: Optimizer, factor: float) -> None:
     """Every group's own initial rate times ``factor``."""
     for group in optimiser.param_groups:
-        group["lr"] = group["initial_lr"] * factor
+        rate = group["initial_lr"] * factor
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # a captured step reads it from its place
+        else:
+            group["lr"] = rate
 
 
 def clip_gradients(parameters: Iterable[Tensor], kind: str, value: float) -> None:
@@ -89,7 +104,11 @@ def pack_optimiser(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, A
     for index, entry in raw["state"].items():
         values[str(index)] = {name: value for name, value in entry.items() if not isinstance(value, Tensor)}
         tensors |= {f"{index}.{name}": value for name, value in entry.items() if isinstance(value, Tensor)}
-    return tensors, {"kind": type(optimiser).__name__, "groups": raw["param_groups"], "values": values}
+    groups = [
+        {key: value.item() if isinstance(value, Tensor) else value for key, value in group.items()}
+        for group in raw["param_groups"]
+    ]
+    return tensors, {"kind": type(optimiser).__name__, "groups": groups, "values": values}
 
 
 def unpack_optimiser(optimiser: Optimizer, tensors: dict[str, Tensor], packed: dict[str, Any]) -> None:
@@ -104,6 +123,6 @@ def unpack_optimiser(optimiser: Optimizer, tensors: dict[str, Tensor], packed: d
         state[int(index)][name] = torch.empty_like(like).copy_(value) if is_like else value
     groups = []
     for saved, current in zip(packed["groups"], optimiser.param_groups, strict=True):
-        kept = {key: current[key] for key in ("fused", "foreach") if key in current}
+        kept = {key: current[key] for key in ("fused", "foreach", "capturable", "lr") if key in current}
         groups.append({k: tuple(v) if k == "betas" else v for k, v in saved.items()} | kept)
     optimiser.load_state_dict({"state": state, "param_groups": groups})

@@ -63,7 +63,10 @@ class Display:
     ) -> None:
         self.best = best
         validation = f"validation {metrics['accuracy']:.2%} ± {metrics['interval']:.2%}"
-        line = f"step {iteration}/{self.total} {_losses(means)} {validation} {best} {pace}"
+        self.say(f"step {iteration}/{self.total} {_losses(means)} {validation} {best} {pace}")
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
         if self._show:
             self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
         else:

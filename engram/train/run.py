@@ -105,7 +105,8 @@ def train(
     resume: bool = False,
     test: bool = True,
     predictions: bool = False,
-    compile_encoder: bool = False,
+    plain: bool = False,
+    micro_batch: int = 0,
     progress: bool = True,
     note: str = "",
     features: Path | None = None,
@@ -128,7 +129,7 @@ def train(
     try:
         outcome = run_loop(
             chosen, opened, folder, device=where, resume=resume, max_minutes=max_minutes, progress=progress,
-            compile_encoder=compile_encoder,
+            plain=plain, micro_batch=micro_batch,
         )  # fmt: skip
         tests = _test(outcome, chosen, opened, where, progress) if test and outcome.status == "finished" else ()
     except Exception as error:

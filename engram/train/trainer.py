@@ -23,14 +23,15 @@ from engram.train.batches import (
     validation_protocol,
 )
 from engram.train.build import build_method
+from engram.train.capture import Stepper
 from engram.train.optimise import (
     build_optimiser,
-    clip_gradients,
     learning_rate_factor,
     pack_optimiser,
     set_learning_rate,
     unpack_optimiser,
 )
+from engram.train.update import Update
 from engram.train.window import LossWindow
 
 
@@ -38,7 +39,14 @@ class Trainer:
     """Built without touching the disk; `begin` then starts a run in its folder or goes on with the one there."""
 
     def __init__(
-        self, recipe: Recipe, stores: Mapping[str, Store], folder: Path, device: torch.device, precision: str | None
+        self,
+        recipe: Recipe,
+        stores: Mapping[str, Store],
+        folder: Path,
+        device: torch.device,
+        precision: str | None = None,
+        plain: bool = False,
+        micro_batch: int = 0,
     ) -> None:
         for split in ("train", "val"):
             if split not in stores:
@@ -50,8 +58,9 @@ class Trainer:
         self._check_base_classes(stores["train"])
         if self.settings.freeze_backbone:
             self.method.backbone.requires_grad_(False)
-        self.optimiser = build_optimiser(self.method, self.settings, device)
-        self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.captured = device.type == "cuda" and not plain
+        self.optimiser = build_optimiser(self.method, self.settings, device, self.captured)
+        self.update = Update(self.method, self.optimiser, self.settings, micro_batch)
         self.protocol = training_protocol(recipe).for_store(stores["train"])
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores["val"])
         self.window = LossWindow()
@@ -86,6 +95,7 @@ class Trainer:
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
         self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, data.class_batch)
+        self.stepper = Stepper(self.source, self.update, self.captured)
         torch.manual_seed(self.settings.seed)  # dropout and a method's own samples
         if saved:
             self._restore(saved)
@@ -129,13 +139,9 @@ class Trainer:
         factor = learning_rate_factor(settings, self.iteration, progress)
         self.learning_rate = settings.learning_rate * factor
         set_learning_rate(self.optimiser, factor)
-        terms = self.method.loss(self.source.draw(progress))
-        self.optimiser.zero_grad(set_to_none=True)
-        terms.total.backward()
-        clip_gradients(self.parameters, settings.clip, settings.clip_value)
-        self.optimiser.step()
+        names, values = self.stepper(progress)
         self.iteration += 1
-        self.window.add(self.iteration, terms)
+        self.window.add(self.iteration, names, values)
 
     def read_losses(self) -> dict[str, float]:
         """Wait for the device; the present losses. One that is not finite ends the run here."""

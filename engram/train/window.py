@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engram.types import LossTerms
-
 RECENT = 20
 """steps whose mean is shown as the present loss"""
 
@@ -28,11 +26,9 @@ class LossWindow:
         self._counts: dict[str, int] = {}
         self._recent: deque[dict[str, float]] = deque(maxlen=RECENT)
 
-    def add(self, step: int, terms: LossTerms) -> None:
-        """Keep a step's values on the device."""
-        values = [terms.total, *terms.terms.values()]
-        row = torch.stack([value.detach().to(terms.total.device, torch.float32).reshape(()) for value in values])
-        self._pending.append((step, ("loss", *terms.terms), row))
+    def add(self, step: int, names: tuple[str, ...], values: Tensor) -> None:
+        """Keep a step's loss and terms, still on the device."""
+        self._pending.append((step, names, values))
 
     def read(self) -> int | None:
         """Wait for the device once and take in all steps since; the first step whose loss is not finite, if any."""

@@ -39,7 +39,7 @@ def test_class_batch_is_even_over_images_and_knows_its_classes() -> None:
     labels = np.repeat(np.arange(4), counts)
     store = Store.from_arrays(torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1), counts, "toy", "train")
     drawn = source(store, class_batch=2000)
-    images, ids = drawn._class_batch() or ()
+    images, ids = drawn.draw(0.0).class_batch or ()
     assert images.shape == (2000, 1, 1, 1) and images.dtype == torch.uint8 and ids.dtype == torch.int64
     rows = images.flatten().numpy()
     assert np.array_equal(labels[rows], ids.numpy())

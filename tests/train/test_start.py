@@ -133,7 +133,7 @@ def test_frozen_backbone_is_in_evaluation_mode_also_after_a_validation(tmp_path:
     trainer.step(0.5)
     assert all(p.grad is None for p in trainer.method.backbone.parameters())
     frozen = {id(p) for p in trainer.method.backbone.parameters()}
-    assert not frozen & {id(p) for p in trainer.parameters}
+    assert not frozen & {id(p) for p in trainer.update.parameters}
 
 
 def test_frozen_method_without_a_rest_has_nothing_to_train(tmp_path: Path) -> None:

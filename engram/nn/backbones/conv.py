@@ -5,7 +5,42 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from engram.nn import fused
 from engram.nn.backbones.shape import probe_shape
+
+
+class ConvBlock(nn.Sequential):
+    """conv3x3 - BatchNorm - pool - LeakyReLU(slope) [- channel dropout]; slope 0 is a ReLU.
+
+    Pooling stands before the activation: both are monotone, so the result is the same for a quarter of the work. In
+    training on a GPU the middle three are one kernel.
+    """
+
+    def __init__(self, inputs: int, outputs: int, slope: float, padding: int, bias: bool, dropout: float = 0.0) -> None:
+        layers: list[nn.Module] = [
+            nn.Conv2d(inputs, outputs, 3, padding=padding, bias=bias),
+            nn.BatchNorm2d(outputs),
+            nn.MaxPool2d(2),
+            nn.LeakyReLU(slope, inplace=True) if slope else nn.ReLU(inplace=True),
+        ]
+        super().__init__(*layers, *([nn.Dropout2d(dropout)] if dropout else []))
+        self.slope = slope
+        self.is_first_stage = padding == 1 and not bias and not dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not fused.usable(x, self[1]):
+            result: Tensor = super().forward(x)
+            return result
+        x = fused.norm_pool_activate(self[0](x), self[1], self.slope)
+        return self[4](x) if len(self) > 4 else x
+
+    def from_pixels(self, pixels: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """`forward` of pixels * scale + shift; one kernel where there is no bias and padding is 1."""
+        if self.is_first_stage and fused.usable(pixels, self[1]):
+            return fused.first_stage(pixels, scale, shift, self[0], self[1], self.slope)
+        images = (pixels.float() * scale + shift).contiguous(memory_format=torch.channels_last)
+        result: Tensor = self(images)
+        return result
 
 
 class Conv4(nn.Module):
@@ -23,45 +58,38 @@ class Conv4(nn.Module):
     ) -> None:
         super().__init__()
         widths = (image_shape[0], 64, 96, 128, 256)
-        self.blocks = nn.Sequential()
-        for stage in range(4):
-            layers: list[nn.Module] = [
-                nn.Conv2d(widths[stage], widths[stage + 1], 3, padding=0 if stage == 1 else 1, bias=False),
-                nn.BatchNorm2d(widths[stage + 1]),
-                nn.MaxPool2d(2),  # before the activation: the same result, a quarter of the work
-                nn.LeakyReLU(0.2, inplace=True),
-            ]
-            if stage >= 2:
-                layers.append(nn.Dropout2d(dropout[stage - 2]))
-            self.blocks.append(nn.Sequential(*layers))
+        rates = (0.0, 0.0, *dropout)
+        self.blocks = nn.Sequential(
+            *(
+                ConvBlock(widths[i], widths[i + 1], 0.2, padding=0 if i == 1 else 1, bias=False, dropout=rates[i])
+                for i in range(4)
+            )
+        )
         flat = torch.Size(probe_shape(self.blocks, image_shape)).numel()
         self.head = nn.Sequential(nn.Linear(flat, out_features), nn.BatchNorm1d(out_features))
         self.out_shape: tuple[int, ...] = (out_features,)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.head(self.blocks(images).flatten(1))
+        return self._finish(self.blocks[0](images))
+
+    def from_pixels(self, pixels: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """`forward` of pixels * scale + shift, where these need not be written down."""
+        first: ConvBlock = self.blocks[0]  # type: ignore[assignment]
+        return self._finish(first.from_pixels(pixels, scale, shift))
+
+    def _finish(self, x: Tensor) -> Tensor:
+        features: Tensor = self.head(self.blocks[1:](x).flatten(1))
         return features
 
 
 class ConvBlocks(nn.Module):
-    """Four equal blocks conv3x3 - BatchNorm - ReLU - pool, flattened: conv64 (113,088) and conv32 (28,896 parameters).
-
-    Pooling stands before the ReLU: both are monotone, so the result is the same for a quarter of the work.
-    """
+    """Four equal blocks conv3x3 - BatchNorm - pool - ReLU, flattened: conv64 (113,088), conv32 (28,896 parameters)."""
 
     def __init__(self, image_shape: tuple[int, ...], width: int = 64) -> None:
         super().__init__()
         channels = (image_shape[0], width, width, width, width)
         self.blocks = nn.Sequential(
-            *(
-                nn.Sequential(
-                    nn.Conv2d(channels[i], channels[i + 1], 3, padding=1),
-                    nn.BatchNorm2d(channels[i + 1]),
-                    nn.MaxPool2d(2),
-                    nn.ReLU(inplace=True),
-                )
-                for i in range(4)
-            )
+            *(ConvBlock(channels[i], channels[i + 1], 0.0, padding=1, bias=True) for i in range(4))
         )
         self.out_shape: tuple[int, ...] = (torch.Size(probe_shape(self.blocks, image_shape)).numel(),)
 

@@ -1,0 +1,126 @@
+"""BatchNorm + 2x2 max pooling + LeakyReLU as one operation, an encoder's whole first stage from pixels, and gates.
+
+Triton kernels for training in bf16 on a GPU, used where `usable` says so; everywhere else the ordinary modules do the
+same, and both agree within rounding. What it buys and why: `docs/decisions/0006-the-fast-step.md`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+_allowed = not os.environ.get("ENGRAM_PLAIN")
+
+
+@contextmanager
+def plain(only: bool = True) -> Iterator[None]:
+    """Ordinary modules alone while it lasts; ``plain(False)`` changes nothing."""
+    global _allowed
+    before, _allowed = _allowed, _allowed and not only
+    try:
+        yield
+    finally:
+        _allowed = before
+
+
+@cache
+def missing() -> str:
+    """Why the kernels cannot run on this machine; empty where they can."""
+    if not torch.cuda.is_available():
+        return "there is no CUDA GPU"
+    if torch.cuda.get_device_capability() < (8, 0):
+        return "the GPU has no bf16 matrix units"
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return "Triton is not installed"
+    return ""
+
+
+def usable(values: Tensor, norm: nn.Module) -> bool:
+    """Whether a training step in bf16 on a GPU is under way that these kernels know how to do."""
+    return (
+        _allowed
+        and values.is_cuda
+        and type(norm) is nn.BatchNorm2d
+        and norm.training
+        and norm.track_running_stats
+        and torch.is_grad_enabled()
+        and torch.is_autocast_enabled("cuda")
+        and torch.get_autocast_dtype("cuda") is torch.bfloat16
+        and not torch._C._are_functorch_transforms_active()
+        and not missing()
+    )
+
+
+def norm_pool_activate(values: Tensor, norm: nn.Module, slope: float) -> Tensor:
+    """leaky(maxpool2(BatchNorm(x))). (n, C, H, W) -> (n, C, H // 2, W // 2)"""
+    from engram.nn.fused.functions import NormPool
+
+    result: Tensor = NormPool.apply(values, *_settings(norm, slope))
+    return result
+
+
+def first_stage(
+    pixels: Tensor, scale: Tensor, shift: Tensor, convolution: nn.Module, norm: nn.Module, slope: float
+) -> Tensor:
+    """leaky(maxpool2(BatchNorm(convolution(pixels * scale + shift)))), 3x3 with zero padding and without bias.
+
+    Shapes: uint8 (n, c, H, W), (c, 1, 1), (c, 1, 1) -> (n, C, H // 2, W // 2)
+    """
+    from engram.nn.fused.functions import Stem
+
+    channels = pixels.shape[1]
+    colours = torch.cat([part.flatten().expand(channels) for part in (scale, shift)])
+    result: Tensor = Stem.apply(pixels, colours, convolution.weight, *_settings(norm, slope))
+    return result
+
+
+def norm_activate(values: Tensor, norm: nn.Module, slope: float, keep: Tensor | None) -> Tensor:
+    """leaky(BatchNorm(x)) * keep for rows (R, C), R / graphs of them for each row of ``keep`` (graphs, C) or None."""
+    from engram.nn.fused.functions import NormRows
+
+    result: Tensor = NormRows.apply(values, keep, *_settings(norm, slope))
+    return result
+
+
+def group_product(values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """One number of each group of channels: x[r, g] . w[g] + b[g]. (R, G * D), (G, D), (G,) -> (R, G)"""
+    from engram.nn.fused.functions import GroupProduct
+
+    result: Tensor = GroupProduct.apply(values, weight, bias)
+    return result
+
+
+def _settings(norm: nn.Module, slope: float) -> tuple[Tensor | float | None, ...]:
+    assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
+    assert norm.num_batches_tracked is not None and norm.momentum is not None
+    norm.num_batches_tracked.add_(1)
+    return norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps, slope
+
+
+def trains(values: Tensor) -> bool:
+    """Whether something in float32 is being trained on a GPU."""
+    is_plain = torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
+    return _allowed and values.is_cuda and values.dtype is torch.float32 and is_plain and not missing()
+
+
+def library_gate(given: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`history.LibraryGate` from its products with the nodes. (T, ..., 3D), (..., D), (3D, D), (3D,) -> (T, ..., D)"""
+    from engram.nn.fused.gates import LibrarySteps
+
+    states: Tensor = LibrarySteps.apply(given.flatten(1, -2), state.flatten(0, -2), weight, bias)
+    return states.view(*given.shape[:-1], -1)
+
+
+def paper_gate(given: Tensor, state: Tensor, gates: Tensor, candidate: Tensor) -> Tensor:
+    """`history.PaperGate` from its products with the nodes. (T, ..., 3D), (..., D), (2D, D), (D, D) -> (T, ..., D)"""
+    from engram.nn.fused.gates import PaperSteps
+
+    states: Tensor = PaperSteps.apply(given.flatten(1, -2), state.flatten(0, -2), gates, candidate)
+    return states.view(*given.shape[:-1], -1)

@@ -1,0 +1,93 @@
+"""A training step as one CUDA graph: gathering, augmentation, forward, backward and optimiser replayed as a whole.
+
+A step of many small operations is bound by launching them one by one; a replay launches once. Between two replays only
+three things change, each at a fixed place on the device: the drawn lists of images, the progress, the learning rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.data.episodes import placed
+from engram.train.batches import BatchSource
+from engram.train.update import Update
+
+WARM_UP = 3
+"""steps made one operation at a time before capture: kernels are chosen and compiled in them"""
+
+
+class Stepper:
+    """Makes the steps of a run: from the fourth on, on a GPU with the images on it, by replaying a captured one.
+
+    ``fallback`` says why steps are not captured, where that was wanted; it is empty while they are or will be.
+    """
+
+    def __init__(self, source: BatchSource, update: Update, captured: bool) -> None:
+        self.source, self.update, self.captured = source, update, captured
+        self.fallback = ""
+        if captured and source.store.images.device.type != source.device.type:
+            self._give_up("the images do not fit on the GPU")
+        self.steps = 0
+        self.graph: _Graph | None = None
+        self.side = torch.cuda.Stream(source.device) if self.captured else None
+
+    def __call__(self, progress: float) -> tuple[tuple[str, ...], Tensor]:
+        self.steps += 1
+        lists = self.source.draw_lists()
+        if self.captured and self.steps > WARM_UP and self.graph is None:
+            self._capture(lists)
+        if self.graph is not None:
+            return self.graph.replay(lists, progress)
+        if self.side is None:
+            return self.update(self.source.assemble(placed(self.source.store, lists, self.source.device), progress))
+        # Gradients are tied to the stream of the first backward pass, and a capture may not wait for the default one.
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            result = self.update(self.source.assemble(placed(self.source.store, lists, self.source.device), progress))
+        torch.cuda.current_stream().wait_stream(self.side)
+        return result
+
+    def _capture(self, lists: Mapping[str, np.ndarray]) -> None:
+        states = torch.cuda.get_rng_state(self.source.device), self.source.transforms.get_state()
+        try:
+            self.graph = _Graph(self.source, self.update, lists)
+        except RuntimeError as error:  # the method looks at a number on the host, or makes shapes out of data
+            torch.cuda.synchronize(self.source.device)
+            torch.cuda.set_rng_state(states[0], self.source.device)
+            self.source.transforms.set_state(states[1])
+            self._give_up(f"the step cannot be captured ({str(error).splitlines()[0]})")
+
+    def _give_up(self, reason: str) -> None:
+        self.captured, self.side, self.fallback = False, None, reason
+
+
+class _Graph:
+    def __init__(self, source: BatchSource, update: Update, lists: Mapping[str, np.ndarray]) -> None:
+        self.shapes = {name: array.shape for name, array in lists.items()}
+        self.numbers = torch.zeros(sum(array.size for array in lists.values()), dtype=torch.int64, device=source.device)
+        self.numbers.copy_(_packed(lists))
+        self.progress = torch.zeros((), device=source.device)
+        self.graph = torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(source.transforms)
+        with torch.cuda.graph(self.graph):
+            self.names, self.values = update(source.assemble(self._lists(), self.progress))
+
+    def _lists(self) -> dict[str, Tensor]:
+        sizes = [int(np.prod(shape)) for shape in self.shapes.values()]
+        parts = self.numbers.split(sizes)
+        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+    def replay(self, lists: Mapping[str, np.ndarray], progress: float) -> tuple[tuple[str, ...], Tensor]:
+        self.numbers.copy_(_packed(lists).pin_memory(), non_blocking=True)
+        self.progress.fill_(progress)
+        self.graph.replay()
+        return self.names, self.values.clone()
+
+
+def _packed(lists: Mapping[str, np.ndarray]) -> Tensor:
+    """All lists in one row of numbers: one copy to the device instead of six."""
+    return torch.from_numpy(np.concatenate([array.ravel() for array in lists.values()]).astype(np.int64, copy=False))
