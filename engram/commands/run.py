@@ -103,3 +103,15 @@ def attach(head: flags.First, encoder: flags.Second, out: flags.Target) -> None:
     from engram.train.attach import attach as call
 
     print(f"wrote {call(head, encoder, out)}")
+
+
+def pack(run: flags.Model, out: flags.Target) -> None:
+    """Write a run's best weights in half precision, without the optimiser: small enough to share.
+
+    Args:
+        run: run or checkpoint folder
+        out: run folder to write
+    """
+    from engram.train.pack import pack as call
+
+    print(f"wrote {call(Path(run), out)}")

@@ -9,8 +9,8 @@ import torch
 
 from engram.errors import EngramError
 from engram.train.build import build_method
-from engram.train.checkpoint import check_fit, load, save
-from engram.train.lock import RunLock
+from engram.train.checkpoint import check_fit, load
+from engram.train.pack import write_packed
 from engram.train.start import PREFIX
 
 
@@ -28,19 +28,9 @@ def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
     recipe = replace(recipe, backbone_settings=bottom.recipe.backbone_settings)
     weights = {**top.tensors("weights")}
     weights |= {k: v for k, v in bottom.tensors("weights").items() if k.startswith(PREFIX)}
-    if half:
-        weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
     state = replace(
-        top.state,
-        recipe=recipe.to_dict(),
-        recipe_digest=recipe.digest,
-        image_shape=bottom.state.image_shape,
-        optimiser={},
-        numpy_generator={},
-        window={},
-        digests={},
+        top.state, recipe=recipe.to_dict(), recipe_digest=recipe.digest, image_shape=bottom.state.image_shape
     )
     fitted = build_method(recipe, state.image_shape, torch.device("cpu")).state_dict()
     check_fit(fitted, weights, f"the head of {head} does not fit the encoder of {encoder}")
-    with RunLock(out):
-        return save(out, state, {"weights": weights, "optimiser": {}, "random": {}})
+    return write_packed(state, weights, out, half)

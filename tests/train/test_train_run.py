@@ -56,7 +56,7 @@ def test_per_task_results_lie_beside_the_record(tmp_path: Path, predictions: boo
     for evaluation, queries in zip(run.record.evaluations, (3, 6), strict=True):
         assert evaluation.tasks_file.startswith("tasks/" + run.record_file.stem)
         with np.load(run.record_file.parent / evaluation.tasks_file) as tasks:
-            assert tasks["correct"].shape == (5, 2, queries)
+            assert tasks["correct"].shape == (5, 2, queries if predictions else 1)
             assert tasks["correct"].mean() == pytest.approx(evaluation.metrics["accuracy"], abs=1e-3)
             assert ("probabilities" in tasks) is predictions
 

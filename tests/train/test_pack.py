@@ -1,0 +1,32 @@
+"""A packed run answers as the run does, is about half its size without the optimiser, and cannot be resumed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from toy_run import RECIPE, make_stores
+
+from engram.bench.evaluate import evaluate
+from engram.errors import EngramError
+from engram.train.batches import validation_protocol
+from engram.train.checkpoint import load, load_method
+from engram.train.loop import train
+from engram.train.pack import pack
+
+CPU = torch.device("cpu")
+
+
+def test_packed_weights_answer_alike_and_are_small(tmp_path: Path) -> None:
+    stores = make_stores()
+    train(RECIPE, stores, tmp_path / "run", device=CPU, progress=False, tensorboard=False)
+    packed = pack(tmp_path / "run", tmp_path / "small")
+    protocol = validation_protocol(RECIPE, "running").for_store(stores["val"])
+    whole, small = (
+        evaluate(load_method(load(folder), CPU), stores["val"], protocol).outcomes.probabilities
+        for folder in (tmp_path / "run", tmp_path / "small")
+    )
+    assert abs(whole - small).max() < 0.02
+    sizes = [sum(f.stat().st_size for f in folder.rglob("*.safetensors")) for folder in (tmp_path / "run", packed)]
+    assert sizes[1] < sizes[0] / 3
+    with pytest.raises(EngramError):
+        train(RECIPE, stores, tmp_path / "small", device=CPU, resume=True, progress=False, tensorboard=False)
