@@ -24,11 +24,13 @@ class Encoder(nn.Module):
         self.backbone = backbone
         self.precision = precision
         self.out_shape: tuple[int, ...] = backbone.out_shape  # type: ignore[assignment]
+        self.film_widths: tuple[int, ...] = getattr(backbone, "film_widths", ())
+        """channels of the layers a method may scale and shift; most backbones have none"""
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, *out_shape)"""
+    def forward(self, images: Tensor, *conditions: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, *out_shape); ``conditions`` go to the backbone as they are."""
         if images.dtype == torch.uint8:
             # One multiply-add per pixel: (x / 255 - mean) / std with the constants folded.
             images = images.float() * (1 / (255 * self.std)) - self.mean / self.std
@@ -37,5 +39,5 @@ class Encoder(nn.Module):
         if images.ndim == 4:
             images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            features: Tensor = self.backbone(images)
+            features: Tensor = self.backbone(images, *conditions)
         return features.float()

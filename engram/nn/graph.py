@@ -27,6 +27,7 @@ class PointwiseNet(nn.Module):
         outputs: width of the final linear map with bias; None ends with the last block.
         dropout: rate; ``dropout_each`` applies it in every block instead of the last only.
         last_activation: whether the last block has a LeakyReLU (the paper's node network has one for its two blocks).
+        bias: whether W has one before BatchNorm takes it away again (GNN's networks do).
 
     Shapes: (N, ..., sizes[0]) -> (N, ..., outputs or sizes[-1])
     """
@@ -38,10 +39,11 @@ class PointwiseNet(nn.Module):
         dropout: float = 0.0,
         dropout_each: bool = False,
         last_activation: bool = True,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         steps = list(pairwise(sizes))
-        self.linears = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in steps)
+        self.linears = nn.ModuleList(nn.Linear(a, b, bias=bias) for a, b in steps)
         self.norms = nn.ModuleList(nn.BatchNorm1d(b) for _, b in steps)
         self.out = None if outputs is None else nn.Linear(sizes[-1], outputs)
         last = len(steps) - 1

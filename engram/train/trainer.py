@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from engram.bench.evaluate import Result, evaluate
+from engram.bench.fit import check_can_answer
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.ledger import new_run_id
@@ -54,6 +55,8 @@ class Trainer:
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.protocol = training_protocol(recipe).for_store(stores["train"])
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores["val"])
+        for protocol in (self.protocol, self.validation):
+            check_can_answer(self.method, protocol)
         self.window = LossWindow()
         self.run_id, self.resumed_from = new_run_id(), ""
         self.iteration = self.first_iteration = 0
