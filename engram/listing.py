@@ -15,7 +15,7 @@ from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, read_ledger
 from engram.methods import METHODS
 from engram.recipes import Recipe, load_recipe, recipe_names
-from engram.report.rows import percent, planned_protocol
+from engram.report.rows import asks_the_same, percent, planned_protocol
 from engram.types import MethodCard
 
 WIDE = 110
@@ -131,13 +131,16 @@ def _newest_result(recipe: Recipe, records: list[RunRecord]) -> dict[str, Any] |
         for record in records
         if record.status == "finished" and record.recipe_name == recipe.name and _settings(record) == _settings(recipe)
         for evaluation in record.evaluations
-        if all(evaluation.protocol.get(key) == value for key, value in asked.items())
+        if asks_the_same(evaluation.protocol, asked)
     ]
     return found[-1] if found else None
 
 
 def _settings(source: RunRecord | Recipe) -> str:
-    """All that makes a recipe what it is but its seed, as text: a record has lists where a recipe has tuples."""
+    """All that makes a recipe what it is but its seed, as text: a record has lists where a recipe has tuples, and
+    lacks keys that came after it, which are empty where they are not used."""
     recipe = dict(source.recipe if isinstance(source, RunRecord) else source.to_dict())
-    recipe["train"] = {k: v for k, v in recipe.get("train", {}).items() if k != "seed"}
-    return json.dumps({k: v for k, v in recipe.items() if k not in ("description", "paper")}, sort_keys=True)
+    parts = {k: v for k, v in recipe.items() if k not in ("description", "paper")}
+    for table in ("data", "train", "test"):
+        parts[table] = {k: v for k, v in parts.get(table, {}).items() if v and k != "seed"}
+    return json.dumps(parts, sort_keys=True)

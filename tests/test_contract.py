@@ -40,11 +40,26 @@ class Variant:
         return "-".join([self.stem, *(str(v) for _, v in self.settings), *named])
 
 
+BACKBONES: dict[str, tuple[str, dict[str, Any]]] = {
+    "tadam": ("resnet12_film", {"widths": (8, 8, 16, 16)}),
+    "ctm": ("conv64_relation", {"width": 16}),
+}
+"""of methods that cannot take the vectors of conv32"""
+
+
+def tied(stem: str) -> tuple[tuple[str, Any], ...]:
+    """Settings of a method whose weights are tied to the tasks' ways or shots."""
+    card = METHODS[stem].card
+    return (("n_way", N_WAY),) * card.fixed_ways + (("n_shot", N_SHOT),) * card.fixed_shots
+
+
 VARIANTS = [
-    *(Variant(stem) for stem in METHODS),
+    *(Variant(stem, tied(stem)) for stem in METHODS),
     Variant("stage_one", (("n_base_classes", 10), ("head", "cosine"), ("centring", False))),
     *(Variant(stem, names="named") for stem in ("proto_memory", "knn_memory", "propagation_memory")),
     Variant("proto_memory", (("distance", "cosine"), ("centring", "stream"), ("temperature", 0.1))),
+    Variant("gnn", (("n_way", N_WAY), ("unknown_label", "uniform"), ("n_layers", 1))),
+    Variant("ctm", (("n_way", N_WAY), ("blocks", "shallow"), ("combine", "matmul"))),
     Variant("egnn", (("transductive", False),)),
     Variant("cml_bgnn", (("history", "none"),)),
     Variant("cml_bgnn", (("history", "none"), ("transductive", False))),
@@ -61,10 +76,12 @@ VARIANTS = [
 @cache
 def trained(variant: Variant) -> tuple[Method, list[float]]:
     """In evaluation mode after a few steps of training: an untrained graph hardly moves its answers at all."""
+    backbone, settings = BACKBONES.get(variant.stem, ("conv32", {}))
     recipe = Recipe(
         name="contract",
         method=variant.stem,
-        backbone="conv32",
+        backbone=backbone,
+        backbone_settings=settings,
         method_settings=dict(variant.settings),
         data=DataSettings("toy"),
         train=TrainSettings(1, 1, seed=3),

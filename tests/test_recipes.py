@@ -62,9 +62,12 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"train": {"iterations": 10, "sequences": 2, "freeze_backbone": True}},
         {"backbone": {"name": "conv4", "weights": "runs/a"}},
         {"backbone": {"name": "conv4", "weights": "./runs/a"}},
+        {"data": {"dataset": "glyphs", "drop_unlabelled": True}},
+        {"test": {"drop_unlabelled": True}},
+        {"train": {"iterations": 10, "sequences": 2, "schedule": "milestones", "milestones": [5]}},
     )
     recipes = [recipe_from_dict({**WHOLE, **change}, "a", "a.toml") for change in changes]
-    assert len({plain.digest, *(r.digest for r in recipes)}) == 5
+    assert len({plain.digest, *(r.digest for r in recipes)}) == 8
     assert recipes[2].backbone_weights == "runs/a" and recipes[2].backbone_settings == {}
     assert recipes[2].to_dict()["backbone_weights"] == "runs/a"
 
@@ -83,6 +86,11 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         ({"backbone": {"name": "conv4", "weights": 3}}, r"\[backbone\]: weights = 3 does not fit; it takes a text"),
         ({"train": {"iterations": 10}}, r"\[train\]: missing .* 'sequences'"),
         ({"train": {"iterations": 10, "sequences": 1, "schedule": "step"}}, "needs schedule_step of at least 1, not 0"),
+        (
+            {"train": {"iterations": 9, "sequences": 1, "schedule": "milestones"}},
+            r"milestones = \[\].* need each other",
+        ),
+        ({"train": {"iterations": 9, "sequences": 1, "milestones": [3]}}, r"'constant' with milestones = \[3\]"),
         ({"method": "proto_net"}, r"a \[method\] table with a name is needed"),
         ({"trian": {}}, "unknown key 'trian'; did you mean 'train'"),
     ],

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from engram.bench.asking import Asker, only_tasks
+from engram.bench.fit import check_can_answer
 from engram.bench.probes import Finding, Verdict
 from engram.bench.probes_exact import Streams, exact_findings
 from engram.bench.probes_statistical import Bench, SlotOrder, statistical_findings
@@ -107,6 +108,7 @@ def _audit(method: Method, store: Store, protocol: Protocol, device: torch.devic
             f"an audit needs at least 2 ways and {LEAST_SEQUENCES} sequences but n_way = {protocol.n_way} and "
             f"n_sequences = {protocol.n_sequences}: raise them, or run the exact probes alone with quick"
         )
+    check_can_answer(method, protocol)
     started, training, asker = time.perf_counter(), method.training, Asker(method, protocol.seed)
     method.eval()
     devices = [torch.device(device)] if torch.device(device).type == "cuda" else []

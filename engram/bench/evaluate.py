@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from engram.bench.fit import check_can_answer
 from engram.bench.metrics import Outcomes, summarise
 from engram.bench.stream_metrics import stream_summary
 from engram.data.episodes import TaskList, episodes_at, frozen_tasks
@@ -48,7 +49,7 @@ class Result:
             arrays["labels"] = self.outcomes.labels.astype(np.uint8)
             arrays["probabilities"] = self.outcomes.probabilities.astype(np.float16)
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(path, **arrays)
 
 
 @torch.no_grad()
@@ -62,6 +63,7 @@ def evaluate(
 ) -> Result:
     """Answer a protocol's frozen tasks in evaluation mode. ``seed_samples`` seeds methods that draw samples."""
     protocol = protocol.for_store(store)
+    check_can_answer(method, protocol)
     tasks = frozen_tasks(store, protocol)
     training = method.training
     method.eval()

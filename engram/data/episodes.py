@@ -69,9 +69,9 @@ def draw_tasks(store: Store, protocol: Protocol, rng: np.random.Generator, n_seq
     rows = store.offsets[flat_ids][:, None] + groups * store.info.group_size + variants
     rows = rows.reshape(n_sequences, steps, n_way, needed)
 
-    support_rows = rows[..., : protocol.n_shot].reshape(n_sequences, steps, -1)
+    support_rows = rows[..., : protocol.n_shown].reshape(n_sequences, steps, -1)
     labels = np.arange(n_way)[:, None]
-    labelled = np.where(np.arange(protocol.n_shot) < protocol.n_labelled, labels, -1)
+    labelled = np.where(np.arange(protocol.n_shown) < protocol.n_labelled, labels, -1)
     support_labels = np.broadcast_to(labelled.reshape(-1), support_rows.shape)
     query_rows, query_labels = _queries(rows[..., protocol.n_shot :], query_counts)
     if protocol.slot_order == "shuffled":

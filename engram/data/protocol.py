@@ -8,7 +8,7 @@ from typing import Any, Literal
 from engram.data.store import Store
 from engram.errors import EngramError
 
-LATER = {"recurrence_gap", "drift", "revisit", "erase_history"}
+LATER = {"recurrence_gap", "drift", "revisit", "erase_history", "drop_unlabelled"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Protocol:
     dirichlet_alpha: float = 2.0
     labelled_fraction: float = 1.0
     """share of each class's supports that carry their label"""
+    drop_unlabelled: bool = False
+    """supports without a label are left out of the task ("LabeledOnly"), not shown without it ("Semi")"""
     slot_order: Literal["shuffled", "class-order"] = "shuffled"
     """class-order puts query i in class i of every task, as the public code does: only for the paper's rows"""
     stream_length: int = 1
@@ -53,6 +55,11 @@ class Protocol:
     def n_labelled(self) -> int:
         """Labelled supports per class: at least one."""
         return max(1, round(self.labelled_fraction * self.n_shot))
+
+    @property
+    def n_shown(self) -> int:
+        """Supports per class that a task shows, with or without their label."""
+        return self.n_labelled if self.drop_unlabelled else self.n_shot
 
     def for_store(self, store: Store) -> Protocol:
         """The protocol bound to a store: checked against what the store holds, with its digest."""

@@ -2,13 +2,16 @@
 
 from engram.methods.chance import Chance
 from engram.methods.cml_bgnn import CmlBgnn
+from engram.methods.ctm import Ctm
 from engram.methods.egnn import Egnn
+from engram.methods.gnn import Gnn
 from engram.methods.knn_memory import KnnMemory
 from engram.methods.pixel_centroid import PixelCentroid
 from engram.methods.propagation_memory import PropagationMemory
 from engram.methods.proto_memory import ProtoMemory
 from engram.methods.proto_net import ProtoNet
 from engram.methods.stage_one import StageOne
+from engram.methods.tadam import Tadam
 from engram.types import Method
 
 METHODS: dict[str, type[Method]] = {
@@ -16,9 +19,12 @@ METHODS: dict[str, type[Method]] = {
     "pixel_centroid": PixelCentroid,
     "stage_one": StageOne,
     "proto_net": ProtoNet,
+    "tadam": Tadam,
+    "ctm": Ctm,
     "proto_memory": ProtoMemory,
     "knn_memory": KnnMemory,
     "propagation_memory": PropagationMemory,
+    "gnn": Gnn,
     "egnn": Egnn,
     "cml_bgnn": CmlBgnn,
 }

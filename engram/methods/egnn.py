@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Literal
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from engram.errors import EngramError
 from engram.nn import graph
+from engram.nn.backbones.shape import vector_width
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch, equal_shapes
 
 
@@ -57,9 +57,13 @@ class Egnn(EmbeddingMethod):
         transductive=True,
         semi_supervised=True,
         departures=(
-            "only labelled supports vote (public code: hidden labels vote too in validation and test)",
-            "edges of supports whose label is hidden are never scored (public code: scored in training)",
-            "images are encoded in one call (public code: one call per slot, which changes BatchNorm in training)",
+            "votes: public code, all supports, hidden labels among them; ours, labelled supports only",
+            "edges of unlabelled supports: public code, scored with their labels in training; ours, never scored",
+            "inductive graphs: public code, nodes repeat by task and edges by query; ours, both by task",
+            "encoder: public code, one call per slot of the batch; ours, one call for all images",
+            "queries: public code, in class order; ours, shuffled",
+            "learning rate: paper, 5e-4 (unverified), public code, 1e-3; ours, the recipe's 1e-3",
+            "test: paper, 15 queries per class, public code, 1; ours, both",
         ),
     )
 
@@ -72,7 +76,7 @@ class Egnn(EmbeddingMethod):
         ):
             if not fits:
                 raise EngramError(f"[method] {name} = {getattr(config, name)} but {what}")
-        inputs = prod(backbone.out_shape)  # type: ignore[arg-type]
+        inputs = vector_width(backbone, "egnn")
         last = config.n_layers - 1
         self.layers = nn.ModuleList(
             _Layer(config.width if k else inputs, config.width, config.dropout if k < last else 0.0)

@@ -24,16 +24,18 @@ class Encoder(nn.Module):
         self.backbone = backbone
         self.precision = precision
         self.out_shape: tuple[int, ...] = backbone.out_shape  # type: ignore[assignment]
+        self.film_widths: tuple[int, ...] = getattr(backbone, "film_widths", ())
+        """channels of the layers a method may scale and shift; most backbones have none"""
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, *out_shape)"""
+    def forward(self, images: Tensor, *conditions: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, *out_shape); ``conditions`` go to the backbone as they are."""
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            features: Tensor = self._pass(images)
+            features: Tensor = self._pass(images, *conditions)
         return features.float()
 
-    def _pass(self, images: Tensor) -> Tensor:
+    def _pass(self, images: Tensor, *conditions: Tensor) -> Tensor:
         if images.dtype == torch.uint8:
             # One multiply-add per pixel: (x / 255 - mean) / std with the constants folded.
             scale, shift = 1 / (255 * self.std), -self.mean / self.std
@@ -44,4 +46,4 @@ class Encoder(nn.Module):
             images = images.float()  # features may be stored in half precision
         if images.ndim == 4:
             images = images.contiguous(memory_format=torch.channels_last)
-        return self.backbone(images)
+        return self.backbone(images, *conditions)

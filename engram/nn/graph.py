@@ -32,6 +32,7 @@ class PointwiseNet(nn.Module):
         grouped: each output sees its own share of the last block's channels: several nets side by side.
         dropout: rate; ``dropout_each`` applies it in every block instead of the last only.
         last_activation: whether the last block has a LeakyReLU (the paper's node network has one for its two blocks).
+        bias: whether W has one before BatchNorm takes it away again (GNN's networks do).
 
     Shapes: (N, ..., sizes[0]) -> (N, ..., outputs or sizes[-1])
     """
@@ -44,10 +45,11 @@ class PointwiseNet(nn.Module):
         dropout_each: bool = False,
         last_activation: bool = True,
         grouped: bool = False,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         steps = list(pairwise(sizes))
-        self.linears = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in steps)
+        self.linears = nn.ModuleList(nn.Linear(a, b, bias=bias) for a, b in steps)
         self.norms = nn.ModuleList(nn.BatchNorm1d(b) for _, b in steps)
         self.grouped = grouped or outputs == 1
         self.out = None if outputs is None else nn.Linear(sizes[-1] // (outputs if grouped else 1), outputs)

@@ -7,7 +7,18 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from engram.errors import EngramError
+
 Distance = Literal["euclidean", "cosine"]
+
+
+def check_ways(given: int, built_for: int, head: str) -> None:
+    """One sentence where a head whose weights are tied to the number of classes meets another number."""
+    if given != built_for:
+        raise EngramError(
+            f"{head} was built for {built_for} ways but the task has {given}: its weights are tied to the ways, so ask "
+            f"{built_for}-way tasks or train with [method] n_way = {given}"
+        )
 
 
 def one_hot(labels: Tensor, n_way: int) -> Tensor:

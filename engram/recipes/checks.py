@@ -36,6 +36,11 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         raise EngramError(
             f"{where} [train]: schedule 'step' needs schedule_step of at least 1, not {train.schedule_step}"
         )
+    if (train.schedule == "milestones") != bool(train.milestones) or min(train.milestones, default=1) < 1:
+        raise EngramError(
+            f"{where} [train]: schedule '{train.schedule}' with milestones = {list(train.milestones)}; schedule "
+            f"'milestones' and a list of iterations of at least 1 need each other"
+        )
     for table, fraction in (("data", data.labelled_fraction), ("test", test.labelled_fraction)):
         if not 0 < fraction <= 1:
             raise EngramError(f"{where} [{table}]: labelled_fraction = {fraction} but it lies above 0 and up to 1")

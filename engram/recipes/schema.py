@@ -14,7 +14,7 @@ from engram.recipes.checks import check_recipe
 from engram.recipes.structure import structure
 
 RECIPES_FOLDER = Path(__file__).parent
-LATER = {"backbone_weights", "class_batch", "freeze_backbone"}
+LATER = {"backbone_weights", "class_batch", "freeze_backbone", "drop_unlabelled", "milestones"}
 """keys that came after the first runs: left out of a digest where they are not used, so that it stays the same"""
 
 
@@ -29,13 +29,15 @@ class DataSettings:
     n_query: int = 1
     """queries per class"""
     labelled_fraction: float = 1.0
+    drop_unlabelled: bool = False
+    """leave supports without a label out of the tasks ("LabeledOnly") instead of showing them without it ("Semi")"""
     slot_order: Literal["shuffled", "class-order"] = "shuffled"
     stream_length: int = 1
     """tasks of a sequence, T"""
     pool_classes: int = 0
     """classes a sequence draws from; 0 = all of the split"""
     names: Literal["anonymous", "named"] = "anonymous"
-    normalisation: Literal["unit", "centred", "egnn", "imagenet", "none"] = "unit"
+    normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "none"] = "unit"
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
     class_batch: int = 0
     """images of base classes per step, drawn evenly over all images of the training split, beside the tasks"""
@@ -52,9 +54,11 @@ class TrainSettings:
     weight_decay: float = 0.0
     momentum: float = 0.9
     """for sgd"""
-    schedule: Literal["constant", "step", "cosine"] = "constant"
+    schedule: Literal["constant", "step", "milestones", "cosine"] = "constant"
     schedule_step: int = 0
     """iterations between drops, for step"""
+    milestones: tuple[int, ...] = ()
+    """iterations of the drops, for milestones"""
     schedule_factor: float = 0.5
     clip: Literal["none", "global", "per-tensor", "value"] = "none"
     clip_value: float = 0.0
@@ -80,6 +84,7 @@ class TestSettings:
     pool_classes: int = 0
     names: Literal["anonymous", "named"] = "anonymous"
     labelled_fraction: float = 1.0
+    drop_unlabelled: bool = False
     slot_order: Literal["shuffled", "class-order"] = "shuffled"
 
 

@@ -116,6 +116,11 @@ def planned_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return {**test, "dataset": data.get("dataset", ""), "split": "test", "n_query": n_query}
 
 
+def asks_the_same(protocol: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
+    """Whether a protocol agrees with all that was planned; a key that came later is absent where it is not used."""
+    return all((protocol.get(key) or None) == (value or None) for key, value in planned.items())
+
+
 def system_name(method: str) -> str:
     return SYSTEM_NAMES.get(method, method)
 
@@ -136,7 +141,8 @@ def describe_protocol(protocol: Mapping[str, Any], markdown: bool = False) -> st
     if protocol.get("query_balance", "balanced") != "balanced":
         words.append(f"unbalanced (Dirichlet {protocol.get('dirichlet_alpha')})")
     if protocol.get("labelled_fraction", 1.0) < 1:
-        words.append(f"{100 * protocol['labelled_fraction']:.0f} % labelled")
+        dropped = ", the rest left out" if protocol.get("drop_unlabelled") else ""
+        words.append(f"{100 * protocol['labelled_fraction']:.0f} % labelled{dropped}")
     if protocol.get("slot_order") == "class-order":
         words.append(f"**{CLASS_ORDER_MARK}**" if markdown else CLASS_ORDER_MARK)
     else:
@@ -159,8 +165,8 @@ def describe_protocol(protocol: Mapping[str, Any], markdown: bool = False) -> st
 def paper_figure(row: ResultRow) -> str:
     """The published figure, only beside the setting it was published for."""
     paper, planned = row.record.recipe.get("paper"), planned_protocol(row.record.recipe)
-    decisive = ("dataset", "split", "n_way", "n_shot", "labelled_fraction")
-    if not paper or any(row.protocol.get(k) != planned.get(k) for k in decisive):
+    decisive = ("dataset", "split", "n_way", "n_shot", "labelled_fraction", "drop_unlabelled")
+    if not paper or not asks_the_same(row.protocol, {k: planned.get(k) for k in decisive}):
         return ""
     interval = f" ± {paper['interval']:.2f}" if paper.get("interval") else ""
     return f"{paper['accuracy']:.2f}{interval} ({paper['table']})"

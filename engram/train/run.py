@@ -77,6 +77,7 @@ def protocols_of(recipe: Recipe, split: str = "test", card: MethodCard | None = 
             n_shot=test.n_shot,
             n_query=n_query,
             labelled_fraction=test.labelled_fraction,
+            drop_unlabelled=test.drop_unlabelled,
             slot_order=test.slot_order,
             stream_length=test.stream_length,
             pool_classes=test.pool_classes,

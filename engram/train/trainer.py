@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from engram.bench.evaluate import Result, evaluate
+from engram.bench.fit import check_can_answer
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.ledger import new_run_id
@@ -63,6 +64,8 @@ class Trainer:
         self.update = Update(self.method, self.optimiser, self.settings, micro_batch)
         self.protocol = training_protocol(recipe).for_store(stores["train"])
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores["val"])
+        for protocol in (self.protocol, self.validation):
+            check_can_answer(self.method, protocol)
         self.window = LossWindow()
         self.run_id, self.resumed_from = new_run_id(), ""
         self.iteration = self.first_iteration = 0
@@ -122,6 +125,10 @@ class Trainer:
 
     def _restore(self, saved: checkpoints.Checkpoint) -> None:
         state = saved.state
+        if not state.optimiser:
+            raise EngramError(
+                f"{saved.folder} holds weights alone, so it cannot be resumed: start from it with [backbone] weights"
+            )
         checkpoints.load_weights(self.method, saved)
         unpack_optimiser(self.optimiser, saved.tensors("optimiser"), state.optimiser)
         restore_random_state(self.source, saved.tensors("random"), state.numpy_generator, state.iteration)

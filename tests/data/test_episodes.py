@@ -82,6 +82,22 @@ def test_names_follow_the_class_through_a_named_stream(toy_store: Store) -> None
     assert frozen_tasks(toy_store, PROTOCOL).class_names is None
 
 
+def test_unlabelled_supports_can_be_left_out(toy_store: Store) -> None:
+    """What stays are the labelled supports of the same draw, and the same queries."""
+    semi = replace(PROTOCOL, n_shot=5, labelled_fraction=0.4)
+    shown, dropped = (frozen_tasks(toy_store, replace(semi, drop_unlabelled=drop)) for drop in (False, True))
+    assert dropped.support_rows.shape[-1] == 2 * PROTOCOL.n_way and (dropped.support_labels >= 0).all()
+    for whole, part, labels in zip(
+        shown.support_rows.reshape(-1, 5 * PROTOCOL.n_way),
+        dropped.support_rows.reshape(-1, 2 * PROTOCOL.n_way),
+        shown.support_labels.reshape(-1, 5 * PROTOCOL.n_way),
+        strict=True,
+    ):
+        assert sorted(whole[labels >= 0]) == sorted(part)
+    np.testing.assert_array_equal(np.sort(shown.query_rows, -1), np.sort(dropped.query_rows, -1))
+    assert "drop_unlabelled" not in semi.to_dict() and replace(semi, drop_unlabelled=True).to_dict()["drop_unlabelled"]
+
+
 def test_a_labelled_fraction_hides_the_same_share_of_every_class(toy_store: Store) -> None:
     tasks = frozen_tasks(toy_store, replace(PROTOCOL, n_shot=5, labelled_fraction=0.4))
     hidden = (tasks.support_labels == -1).sum(-1)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from engram.errors import EngramError
 from engram.methods.egnn import Egnn, EgnnConfig
 from engram.nn.backbones import Conv4, Flatten
 from engram.types import Answers, Episode, TrainBatch
@@ -42,6 +43,13 @@ def build(**changes) -> Egnn:
 def test_parameter_counts(n_layers, expected):
     method = Egnn(Conv4((3, 84, 84)), EgnnConfig(n_layers=n_layers))
     assert sum(p.numel() for p in method.parameters()) == expected
+
+
+def test_a_map_is_refused_at_construction():
+    backbone = Flatten((FEATURES,))
+    backbone.out_shape = (64, 19, 19)
+    with pytest.raises(EngramError, match="egnn takes one vector per image but the backbone gives a map of 64x19x19"):
+        Egnn(backbone, EgnnConfig())
 
 
 def test_the_whole_network_matches_loops():

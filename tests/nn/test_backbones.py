@@ -11,6 +11,11 @@ COUNTS = {
     "conv32": 28_896,
     "resnet12": 7_996_800,
     "resnet12_wide": 12_424_320,
+    "conv64_relation": 113_088,
+    "resnet12_wide_map": 12_424_320,
+    "resnet12_film": 7_996_800,
+    "resnet18": 11_176_512,
+    "resnet18_map": 11_176_512,
     "wrn28_10": 36_472_784,
     "flatten": 0,
 }
@@ -31,6 +36,11 @@ def test_parameter_counts_are_those_of_the_papers(name: str) -> None:
         ("conv64", (3, 84, 84), (1600,)),
         ("conv32", (3, 84, 84), (800,)),
         ("resnet12", (3, 84, 84), (512,)),
+        ("resnet12_film", (3, 84, 84), (512,)),
+        ("resnet12_wide_map", (3, 84, 84), (640, 5, 5)),
+        ("resnet18", (3, 84, 84), (512,)),
+        ("resnet18_map", (3, 84, 84), (512, 3, 3)),
+        ("conv64_relation", (3, 84, 84), (64, 19, 19)),
     ],
 )
 def test_out_shape_is_what_comes_out(name: str, shape: tuple[int, ...], out: tuple[int, ...]) -> None:
@@ -38,13 +48,22 @@ def test_out_shape_is_what_comes_out(name: str, shape: tuple[int, ...], out: tup
     assert backbone.out_shape == out == tuple(backbone(torch.randn(2, *shape)).shape[1:])
 
 
+@pytest.mark.parametrize(("name", "settings"), [("resnet18", {}), ("resnet12_wide", {"widths": (4, 4, 4, 8)})])
+def test_a_map_is_what_the_vector_is_the_mean_of(name: str, settings: dict[str, object]) -> None:
+    vector, kept = (build_backbone(n, (3, 40, 40), settings).eval() for n in (name, f"{name}_map"))
+    kept.load_state_dict(vector.state_dict())  # by name: a map can start from a trained vector
+    images = torch.randn(2, 3, 40, 40)
+    torch.testing.assert_close(kept(images).mean((2, 3)), vector(images))
+    assert kept.out_shape == tuple(kept(images).shape[1:])
+
+
 def test_conv4_can_end_in_96() -> None:
     assert build_backbone("conv4", (3, 84, 84), {"out_features": 96}).out_shape == (96,)
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
-    with pytest.raises(EngramError, match="no backbone 'resnet13'; did you mean 'resnet12'"):
-        build_backbone("resnet13", (3, 84, 84), {})
+    with pytest.raises(EngramError, match="no backbone 'resnt12'; did you mean 'resnet12'"):
+        build_backbone("resnt12", (3, 84, 84), {})
 
 
 def test_an_unknown_setting_is_named() -> None:

@@ -28,5 +28,5 @@ def test_packed_weights_answer_alike_and_are_small(tmp_path: Path) -> None:
     assert abs(whole - small).max() < 0.02
     sizes = [sum(f.stat().st_size for f in folder.rglob("*.safetensors")) for folder in (tmp_path / "run", packed)]
     assert sizes[1] < sizes[0] / 3
-    with pytest.raises(EngramError):
+    with pytest.raises(EngramError, match="holds weights alone, so it cannot be resumed"):
         train(RECIPE, stores, tmp_path / "small", device=CPU, resume=True, progress=False, tensorboard=False)

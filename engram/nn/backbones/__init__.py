@@ -11,15 +11,23 @@ from torch import nn
 
 from engram.errors import EngramError, nearest
 from engram.nn.backbones.conv import Conv4, ConvBlocks, Flatten
-from engram.nn.backbones.resnet import ResNet12
+from engram.nn.backbones.conv_maps import RelationConv
+from engram.nn.backbones.film_resnet import FilmResNet12
+from engram.nn.backbones.resnet import ResNet12, ResNet12Map
+from engram.nn.backbones.resnet18 import ResNet18, ResNet18Map
 from engram.nn.backbones.wide_resnet import WideResNet28
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,
     "conv64": ConvBlocks,
     "conv32": partial(ConvBlocks, width=32),
+    "conv64_relation": RelationConv,
     "resnet12": ResNet12,
     "resnet12_wide": partial(ResNet12, widths=(64, 160, 320, 640)),
+    "resnet12_wide_map": partial(ResNet12Map, widths=(64, 160, 320, 640)),
+    "resnet12_film": FilmResNet12,
+    "resnet18": ResNet18,
+    "resnet18_map": ResNet18Map,
     "wrn28_10": WideResNet28,
     "flatten": Flatten,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -32,6 +33,8 @@ class ResNet12(nn.Module):
     """Four residual blocks, LeakyReLU(0.1), global average: 64-128-256-512 has 7,996,800 parameters, the wide form
     64-160-320-640 has 12,424,320. Shapes: (n, C, H, W) -> (n, widths[-1])."""
 
+    averaged: ClassVar[bool] = True
+
     def __init__(
         self,
         image_shape: tuple[int, ...],
@@ -47,8 +50,14 @@ class ResNet12(nn.Module):
             )
         )
         self.dropout = nn.Dropout(dropout)
-        self.out_shape: tuple[int, ...] = (widths[-1],)
-        probe_shape(self, image_shape)
+        self.out_shape: tuple[int, ...] = probe_shape(self, image_shape)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.dropout(self.blocks(images).mean((2, 3)))
+        features = self.blocks(images)
+        return self.dropout(features.mean((2, 3)) if self.averaged else features)
+
+
+class ResNet12Map(ResNet12):
+    """The same weights without the average, so that it can start from a trained `ResNet12`: (n, widths[-1], h, w)."""
+
+    averaged = False

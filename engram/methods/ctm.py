@@ -1,0 +1,137 @@
+"""CTM: Li et al., Finding Task-Relevant Features for Few-Shot Learning by Category Traversal, CVPR 2019.
+
+Before queries are compared with supports, the whole support set says which features matter for this task. A
+concentrator pools each class (what its members share), a projector looks across the classes (what tells them apart) and
+emits a soft mask over channels, and the mask multiplies reshaped features of supports and queries; distances follow.
+Caveat: classes lie side by side as the projector's channels, so the number of ways is fixed and renaming classes
+changes the answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engram.errors import EngramError
+from engram.nn.backbones.shape import map_shape
+from engram.nn.heads import check_ways, class_means, squared_distances
+from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
+
+
+@dataclass(frozen=True)
+class CtmConfig:
+    n_way: int = 5
+    """Ways of every task it will see."""
+    concentrated: int = 64
+    """m2: channels of a class after the concentrator."""
+    reshaped: int = 64
+    """m3: channels of the mask and of the features it multiplies."""
+    blocks: Literal["shallow", "resnet"] = "resnet"
+    """Of each of the three networks: four narrow bottlenecks, or three wide and two narrow ones."""
+    combine: Literal["product", "matmul"] = "product"
+    """Mask times features element by element (the paper), or as matrices over positions (the public code)."""
+
+    def __post_init__(self) -> None:
+        if self.n_way < 2:
+            raise EngramError(f"[method] n_way = {self.n_way} but at least 2 is needed")
+        for name in ("concentrated", "reshaped"):
+            if getattr(self, name) < 4 or getattr(self, name) % 4:
+                raise EngramError(f"[method] {name} = {getattr(self, name)} but a multiple of 4 is needed")
+
+
+class Bottleneck(nn.Module):
+    """conv1x1 - conv3x3 - conv1x1 with 1/4 of the outputs inside, each with BatchNorm; the input is added, through a
+    1x1 where the channels differ; ReLU. Shapes: (n, inputs, h, w) -> (n, outputs, h, w)"""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        inner = outputs // 4
+        self.body = nn.Sequential(
+            *(nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(inner, inner, 3, padding=1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(inner, outputs, 1, bias=False), nn.BatchNorm2d(outputs)),
+        )
+        matched = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+        self.shortcut = nn.Identity() if inputs == outputs else matched
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+def bottlenecks(inputs: int, outputs: int, blocks: str) -> nn.Sequential:
+    """Concentrator, projector and reshaper alike: a stack of bottlenecks, Xavier weights, from inputs to outputs."""
+    sizes = [outputs] * 4 if blocks == "shallow" else [2 * outputs] * 3 + [outputs] * 2
+    stack = nn.Sequential(*(Bottleneck(i, o) for i, o in pairwise([inputs, *sizes])))
+    for part in stack.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.xavier_uniform_(part.weight)
+    return stack
+
+
+class Ctm(EmbeddingMethod):
+    Config = CtmConfig
+    config: CtmConfig
+    card = MethodCard(
+        title="CTM",
+        paper="Li et al., Finding Task-Relevant Features for Few-Shot Learning by Category Traversal, CVPR 2019",
+        class_equivariant=False,
+        fixed_ways=True,
+        departures=(
+            "mask and features: public code, a matrix product over positions; ours, element by element as in the paper",
+            "metric: paper, with Matching, Proto or Relation metrics; ours, the Euclidean distance to every support",
+            "shots: public code, side by side as channels; ours, the mean of a class, so shots may differ at test",
+            "sizes m2 and m3 of the ResNet-18 row: not published; ours, 64 and 64",
+            "selection: public code, on the test split; ours, on validation classes",
+            "BatchNorm: public code, momentum 1 in the shallow encoder, supports and queries apart, one task; ours, "
+            "0.1 and all images of the batch in one call",
+            "deep backbone: public code, a sigmoid after the stem; ours, ReLU",
+        ),
+    )
+
+    def __init__(self, backbone: nn.Module, config: CtmConfig) -> None:
+        super().__init__(backbone, config)
+        channels, height, width = map_shape(backbone, "ctm")
+        if config.combine == "matmul" and height != width:
+            raise EngramError(f"[method] combine = 'matmul' needs square maps but the backbone's are {height}x{width}")
+        self.concentrator = bottlenecks(channels, config.concentrated, config.blocks)
+        self.projector = bottlenecks(config.n_way * config.concentrated, config.reshaped, config.blocks)
+        self.reshaper = bottlenecks(channels, config.reshaped, config.blocks)
+
+    def classify(self, episode: Episode, history: History = ()) -> Prediction:
+        """logit_c = - sum over the K shots of c of |I(s) - I(q)|,  I(x) = reshaper(f(x)) * mask.
+
+        Written as K times the mean, with K = S / n_way, so that classes with fewer shots have no advantage.
+        """
+        check_ways(episode.n_way, self.config.n_way, "ctm")
+        n_support = episode.support.shape[1]
+        mask = self.mask(episode.support, episode.support_labels)
+        images = torch.cat([episode.support, episode.query], 1)
+        reshaped = self.reshaper(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+        improved = reshaped * mask[:, None] if self.config.combine == "product" else reshaped @ mask[:, None]
+        support, query = improved.flatten(2).split([n_support, images.shape[1] - n_support], 1)
+        to_classes = class_means(distances(support, query), episode.support_labels, episode.n_way)
+        return Prediction(F.log_softmax(-n_support / episode.n_way * to_classes.transpose(1, 2), -1))
+
+    def mask(self, support: Tensor, labels: Tensor) -> Tensor:
+        """softmax over channels of projector([o_1 ; ... ; o_N]),  o_c = mean over the shots of c of concentrator(f(s)).
+
+        Shapes: (B, S, m1, h, w), (B, S) -> (B, m3, h, w)
+        """
+        concentrated = self.concentrator(support.flatten(0, 1)).unflatten(0, support.shape[:2])
+        classes = class_means(concentrated.flatten(2), labels, self.config.n_way)
+        side_by_side = classes.view(len(support), -1, *support.shape[-2:])
+        mask: Tensor = self.projector(side_by_side).softmax(1)
+        return mask
+
+
+def distances(support: Tensor, query: Tensor) -> Tensor:
+    """|s - q|, not squared, after moving the supports' mean to 0, which keeps the squares small and their difference
+    exact. (B, S, d), (B, Q, d) -> (B, S, Q)"""
+    centre = support.mean(1, keepdim=True)
+    squares = squared_distances(support - centre, query - centre)
+    return (squares.clamp_min(0) + 1e-12).sqrt()

@@ -1,0 +1,147 @@
+"""TADAM: Oreshkin, Rodriguez & Lacoste, TADAM: Task dependent adaptive metric, NeurIPS 2018.
+
+Prototypes with three additions: distances times a fixed scale alpha; an encoder that sees the task, through a scale and
+a shift of every layer predicted from the mean prototype (FiLM, the task embedding network); and ordinary classification
+of the base classes beside the tasks, with a share that is annealed. Caveat: supports are encoded twice, without the
+task and under it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engram.errors import EngramError
+from engram.nn.backbones.shape import vector_width
+from engram.nn.heads import class_means
+from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
+
+ANNEALING, PERIODS = 0.9, 20
+"""the share of the base-class loss is 0.9, and a tenth less in each twentieth of training"""
+
+
+@dataclass(frozen=True)
+class TadamConfig:
+    alpha: float = 7.5
+    """Logits are -alpha * distance; chosen on validation classes, not learned."""
+    auxiliary: bool = True
+    """Classify base-class images beside the tasks; needs class_batch in [data]."""
+    n_base_classes: int = 64
+    film_decay: float = 0.01
+    """Weight decay of the scalars gamma0 and beta0; BatchNorm and biases have none, other weights the recipe's."""
+
+    def __post_init__(self) -> None:
+        for name, fits, what in (
+            ("alpha", self.alpha > 0, "it must be above 0"),
+            ("n_base_classes", self.n_base_classes >= 2, "it must be at least 2"),
+            ("film_decay", self.film_decay >= 0, "it must be at least 0"),
+        ):
+            if not fits:
+                raise EngramError(f"[method] {name} = {getattr(self, name)} but {what}")
+
+
+class ResidualMlp(nn.Module):
+    """h1 = SiLU(W1 t), h2 = SiLU(W2 h1 + h1), out = W3 h2 + h2, all with biases. Shapes: (B, inputs) -> (B, width)"""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(i, width) for i in (inputs, width, width))
+
+    def forward(self, task: Tensor) -> Tensor:
+        hidden = F.silu(self.first(task))
+        hidden = F.silu(self.second(hidden) + hidden)
+        out: Tensor = self.third(hidden) + hidden
+        return out
+
+
+class TaskEmbedding(nn.Module):
+    """TEN: gamma0 * g(t) and beta0 * b(t) of every conditioned layer, side by side. (B, d) -> (B, 2 * sum(widths))
+
+    The scalars gamma0 and beta0 start at 0, so a new model is the unconditioned one; only they learn in the first step.
+    """
+
+    def __init__(self, inputs: int, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.scales = nn.ModuleList(ResidualMlp(inputs, width) for width in widths)
+        self.shifts = nn.ModuleList(ResidualMlp(inputs, width) for width in widths)
+        self.gamma0, self.beta0 = (nn.Parameter(torch.zeros(len(widths))) for _ in range(2))
+
+    def forward(self, task: Tensor) -> Tensor:
+        parts = []
+        for scale, shift, gamma0, beta0 in zip(self.scales, self.shifts, self.gamma0, self.beta0, strict=True):
+            parts += [gamma0 * scale(task), beta0 * shift(task)]
+        return torch.cat(parts, -1)
+
+
+class Tadam(Method):
+    Config = TadamConfig
+    config: TadamConfig
+    card = MethodCard(
+        title="TADAM",
+        paper="Oreshkin, Rodriguez & Lacoste, TADAM: Task dependent adaptive metric, NeurIPS 2018",
+        departures=(
+            "base classes: paper, an extra optimiser step with a probability of 0.9 annealed to 0.12; ours, their loss "
+            "times that probability in every step, with one momentum for both",
+            "pooling: paper, after all four blocks; ours, after the first three, rounding up, as in the public code",
+            "alpha: paper, learned; ours, fixed at 7.5 as in the public code",
+            "queries: paper, 32 (5-shot) or 12 (1-shot) drawn over all classes; ours, 6 or 2 per class",
+            "weight decay: public code, in the loss and so clipped with it; ours, in the optimiser after clipping",
+            "pixels: public code, raw 0..255; ours, mean and deviation of the training images, for half precision",
+            "base-class images: public code, 90 % of them; ours, all",
+        ),
+    )
+
+    def __init__(self, backbone: nn.Module, config: TadamConfig) -> None:
+        super().__init__(backbone, config)
+        widths = getattr(backbone, "film_widths", ())
+        if not widths:
+            raise EngramError(
+                "tadam scales and shifts the layers of its backbone but this one has none that can be: "
+                "use resnet12_film, and images rather than features"
+            )
+        inputs = vector_width(backbone, "tadam")
+        self.task_embedding = TaskEmbedding(inputs, widths)
+        self.base_classifier = nn.Linear(inputs, config.n_base_classes) if config.auxiliary else None
+
+    def predict(self, episode: Episode, history: History = ()) -> Prediction:
+        """log p(c | x) = log softmax_c ( -alpha |f(x, t) - mu_c(t)| ),  t = mean over classes of mu_c with no task."""
+        labels, n_way = episode.support_labels, episode.n_way
+        task = class_means(self._encode(episode.support), labels, n_way).mean(1)
+        film = self.task_embedding(task)
+        prototypes = class_means(self._encode(episode.support, film), labels, n_way)
+        difference = self._encode(episode.query, film)[:, :, None] - prototypes[:, None]
+        distances = (difference.square().sum(-1) + 1e-12).sqrt()  # the root's slope is infinite at 0
+        return Prediction(F.log_softmax(-self.config.alpha * distances, -1))
+
+    def _encode(self, images: Tensor, film: Tensor | None = None) -> Tensor:
+        """(B, n, ...) images, each under the scales and shifts (B, ...) of its task -> (B, n, d)"""
+        conditions = () if film is None else (film.repeat_interleave(images.shape[1], 0),)
+        features: Tensor = self.backbone(images.flatten(0, 1), *conditions)
+        return features.unflatten(0, images.shape[:2])
+
+    def loss(self, batch: TrainBatch) -> LossTerms:
+        """NLL of the tasks + share * NLL of base classes, share = 0.9 ^ (floor(20 progress) + 1)."""
+        tasks = super().loss(batch)
+        if self.base_classifier is None:
+            return tasks
+        if batch.class_batch is None:
+            raise EngramError("tadam learns from base-class images too: set class_batch in [data], such as 64")
+        images, ids = batch.class_batch
+        base = F.cross_entropy(self.base_classifier(self.backbone(images)), ids)
+        share = ANNEALING ** ((PERIODS * batch.progress) // 1 + 1)
+        return LossTerms(tasks.total + share * base, {**tasks.terms, "base_nll": base.detach()})
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Convolution and linear weights decay as the recipe says, gamma0 and beta0 by ``film_decay``, the rest not."""
+        scalars = [self.task_embedding.gamma0, self.task_embedding.beta0]
+        known = {id(p) for p in scalars}
+        others = [p for p in self.parameters() if p.requires_grad and id(p) not in known]
+        return [
+            {"params": [p for p in others if p.ndim > 1]},
+            {"params": [p for p in others if p.ndim <= 1], "weight_decay": 0.0},
+            {"params": scalars, "weight_decay": self.config.film_decay},
+        ]
