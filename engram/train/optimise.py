@@ -29,7 +29,14 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
     fused = True if device.type == "cuda" else None
     optimiser: Optimizer
     if settings.optimiser == "adam":
-        optimiser = Adam(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
+        first, second = settings.betas or (0.9, 0.999)
+        optimiser = Adam(
+            groups,
+            lr=settings.learning_rate,
+            betas=(first, second),
+            weight_decay=settings.weight_decay,
+            fused=fused,
+        )
     else:
         optimiser = SGD(
             groups,
@@ -61,6 +68,16 @@ def set_learning_rate(optimiser: Optimizer, factor: float) -> None:
     """Every group's own initial rate times ``factor``."""
     for group in optimiser.param_groups:
         group["lr"] = group["initial_lr"] * factor
+
+
+def clip_groups(optimiser: Optimizer, kind: str, value: float) -> None:
+    """`clip_gradients` on all parameters together; per-group: one norm over each group of the optimiser."""
+    groups = [group["params"] for group in optimiser.param_groups]
+    if kind == "per-group":
+        for group in groups:
+            clip_gradients(group, "global", value)
+    else:
+        clip_gradients([p for group in groups for p in group], kind, value)
 
 
 def clip_gradients(parameters: Iterable[Tensor], kind: str, value: float) -> None:

@@ -25,7 +25,7 @@ from engram.train.batches import (
 from engram.train.build import build_method
 from engram.train.optimise import (
     build_optimiser,
-    clip_gradients,
+    clip_groups,
     learning_rate_factor,
     pack_optimiser,
     set_learning_rate,
@@ -132,7 +132,7 @@ class Trainer:
         terms = self.method.loss(self.source.draw(progress))
         self.optimiser.zero_grad(set_to_none=True)
         terms.total.backward()
-        clip_gradients(self.parameters, settings.clip, settings.clip_value)
+        clip_groups(self.optimiser, settings.clip, settings.clip_value)
         self.optimiser.step()
         self.iteration += 1
         self.window.add(self.iteration, terms)

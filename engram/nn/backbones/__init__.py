@@ -11,12 +11,16 @@ from torch import nn
 
 from engram.errors import EngramError, nearest
 from engram.nn.backbones.conv import Conv4, ConvBlocks, Flatten
+from engram.nn.backbones.conv_maps import ConvMap, CovaConv, RelationConv
 from engram.nn.backbones.resnet import ResNet12
 from engram.nn.backbones.wide_resnet import WideResNet28
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,
     "conv64": ConvBlocks,
+    "conv64_map": ConvMap,
+    "conv64_relation": RelationConv,
+    "conv64_cova": CovaConv,
     "conv32": partial(ConvBlocks, width=32),
     "resnet12": ResNet12,
     "resnet12_wide": partial(ResNet12, widths=(64, 160, 320, 640)),
