@@ -27,7 +27,7 @@ from engram.errors import EngramError
 from engram.recipes import load_recipe
 from engram.train.build import choose_device
 from engram.train.loop import READ_EVERY, _fast_arithmetic
-from engram.train.optimise import clip_gradients
+from engram.train.optimise import clip_groups
 from engram.train.trainer import Trainer
 
 IMAGES_PER_CLASS = 40
@@ -89,7 +89,7 @@ def parts_of_a_step(trainer: Trainer, repeats: int, warm_up: int) -> dict[str, f
         with clock.part("backward"):
             terms.total.backward()
         with clock.part("optimiser"):
-            clip_gradients(trainer.parameters, trainer.settings.clip, trainer.settings.clip_value)
+            clip_groups(trainer.optimiser, trainer.settings.clip, trainer.settings.clip_value)
             trainer.optimiser.step()
     for handle in handles:
         handle.remove()

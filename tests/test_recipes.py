@@ -60,6 +60,7 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
     changes = (
         {"data": {"dataset": "glyphs", "class_batch": 8}},
         {"train": {"iterations": 10, "sequences": 2, "freeze_backbone": True}},
+        {"train": {"iterations": 10, "sequences": 2, "betas": [0.5, 0.9]}},
         {"backbone": {"name": "conv4", "weights": "runs/a"}},
         {"backbone": {"name": "conv4", "weights": "./runs/a"}},
         {"data": {"dataset": "glyphs", "drop_unlabelled": True}},
@@ -67,9 +68,9 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"train": {"iterations": 10, "sequences": 2, "schedule": "milestones", "milestones": [5]}},
     )
     recipes = [recipe_from_dict({**WHOLE, **change}, "a", "a.toml") for change in changes]
-    assert len({plain.digest, *(r.digest for r in recipes)}) == 8
-    assert recipes[2].backbone_weights == "runs/a" and recipes[2].backbone_settings == {}
-    assert recipes[2].to_dict()["backbone_weights"] == "runs/a"
+    assert len({plain.digest, *(r.digest for r in recipes)}) == 9
+    assert recipes[3].backbone_weights == "runs/a" and recipes[3].backbone_settings == {}
+    assert recipes[3].to_dict()["backbone_weights"] == "runs/a"
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,7 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         ({"data": {"dataset": "glyphs", "labelled_fraction": 0.0}}, "labelled_fraction = 0.0"),
         ({"data": {"dataset": "glyphs", "class_batch": -1}}, r"class_batch = -1 but at least 0 is needed"),
         ({"backbone": {"name": "conv4", "weights": 3}}, r"\[backbone\]: weights = 3 does not fit; it takes a text"),
+        ({"train": {"iterations": 10, "sequences": 1, "betas": [0.5]}}, r"betas = \[0.5\] but it takes two numbers"),
         ({"train": {"iterations": 10}}, r"\[train\]: missing .* 'sequences'"),
         ({"train": {"iterations": 10, "sequences": 1, "schedule": "step"}}, "needs schedule_step of at least 1, not 0"),
         (

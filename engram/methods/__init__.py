@@ -2,16 +2,20 @@
 
 from engram.methods.chance import Chance
 from engram.methods.cml_bgnn import CmlBgnn
+from engram.methods.covamnet import CovaMNet
 from engram.methods.ctm import Ctm
 from engram.methods.egnn import Egnn
 from engram.methods.gnn import Gnn
 from engram.methods.knn_memory import KnnMemory
+from engram.methods.matching_net import MatchingNet
 from engram.methods.pixel_centroid import PixelCentroid
 from engram.methods.propagation_memory import PropagationMemory
 from engram.methods.proto_memory import ProtoMemory
 from engram.methods.proto_net import ProtoNet
+from engram.methods.relation_net import RelationNet
 from engram.methods.stage_one import StageOne
 from engram.methods.tadam import Tadam
+from engram.methods.tpn import Tpn
 from engram.types import Method
 
 METHODS: dict[str, type[Method]] = {
@@ -21,10 +25,14 @@ METHODS: dict[str, type[Method]] = {
     "proto_net": ProtoNet,
     "tadam": Tadam,
     "ctm": Ctm,
+    "matching_net": MatchingNet,
+    "relation_net": RelationNet,
+    "covamnet": CovaMNet,
     "proto_memory": ProtoMemory,
     "knn_memory": KnnMemory,
     "propagation_memory": PropagationMemory,
     "gnn": Gnn,
+    "tpn": Tpn,
     "egnn": Egnn,
     "cml_bgnn": CmlBgnn,
 }

@@ -32,6 +32,11 @@ def class_means(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
     return members @ features / members.sum(-1, keepdim=True).clamp(min=1)
 
 
+def class_sums(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
+    """Sum of the features of each class's labelled members: (B, S, d), (B, S) -> (B, n_way, d)."""
+    return one_hot(labels, n_way).to(features.dtype).transpose(-1, -2) @ features
+
+
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     """|a_i - b_j|^2 written out: (B, n, d), (B, m, d) -> (B, n, m). (`torch.cdist` has a singular gradient at zero.)"""
     return a.square().sum(-1, keepdim=True) - 2 * a @ b.transpose(-1, -2) + b.square().sum(-1)[..., None, :]

@@ -31,5 +31,5 @@ def neighbour_graph(nodes: Tensor, present: Tensor, k: int, temperature: float) 
 def propagate(graph: Tensor, labels: Tensor, alpha: float) -> Tensor:
     """F = (I - alpha S)^-1 Y: (B, M, M), (B, M, n) -> (B, M, n). Positive definite, for S has no eigenvalue above 1."""
     identity = torch.eye(graph.shape[1], dtype=graph.dtype, device=graph.device)
-    factor = torch.linalg.cholesky(identity - alpha * graph)
+    factor = torch.linalg.cholesky_ex(identity - alpha * graph).L  # unchecked: a check would wait for the device
     return torch.cholesky_solve(labels, factor)

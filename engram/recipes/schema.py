@@ -14,7 +14,7 @@ from engram.recipes.checks import check_recipe
 from engram.recipes.structure import structure
 
 RECIPES_FOLDER = Path(__file__).parent
-LATER = {"backbone_weights", "class_batch", "freeze_backbone", "drop_unlabelled", "milestones"}
+LATER = {"backbone_weights", "betas", "class_batch", "drop_unlabelled", "freeze_backbone", "milestones"}
 """keys that came after the first runs: left out of a digest where they are not used, so that it stays the same"""
 
 
@@ -37,7 +37,7 @@ class DataSettings:
     pool_classes: int = 0
     """classes a sequence draws from; 0 = all of the split"""
     names: Literal["anonymous", "named"] = "anonymous"
-    normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "none"] = "unit"
+    normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "relation", "none"] = "unit"
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
     class_batch: int = 0
     """images of base classes per step, drawn evenly over all images of the training split, beside the tasks"""
@@ -54,13 +54,15 @@ class TrainSettings:
     weight_decay: float = 0.0
     momentum: float = 0.9
     """for sgd"""
+    betas: tuple[float, ...] = ()
+    """for adam; () = 0.9 and 0.999"""
     schedule: Literal["constant", "step", "milestones", "cosine"] = "constant"
     schedule_step: int = 0
     """iterations between drops, for step"""
     milestones: tuple[int, ...] = ()
     """iterations of the drops, for milestones"""
     schedule_factor: float = 0.5
-    clip: Literal["none", "global", "per-tensor", "value"] = "none"
+    clip: Literal["none", "global", "per-group", "per-tensor", "value"] = "none"
     clip_value: float = 0.0
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 applies where the device has it; on the CPU training stays fp32"""

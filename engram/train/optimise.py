@@ -32,9 +32,11 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
     fused = True if device.type == "cuda" else None
     optimiser: Optimizer
     if settings.optimiser == "adam":
+        first, second = settings.betas or (0.9, 0.999)
         optimiser = Adam(
             groups,
             lr=settings.learning_rate,
+            betas=(first, second),
             weight_decay=settings.weight_decay,
             fused=fused,
             capturable=captured,
@@ -79,6 +81,16 @@ def set_learning_rate(optimiser: Optimizer, factor: float) -> None:
             group["lr"].fill_(rate)  # a captured step reads it from its place
         else:
             group["lr"] = rate
+
+
+def clip_groups(optimiser: Optimizer, kind: str, value: float) -> None:
+    """`clip_gradients` on all parameters together; per-group: one norm over each group of the optimiser."""
+    groups = [group["params"] for group in optimiser.param_groups]
+    if kind == "per-group":
+        for group in groups:
+            clip_gradients(group, "global", value)
+    else:
+        clip_gradients([p for group in groups for p in group], kind, value)
 
 
 def clip_gradients(parameters: Iterable[Tensor], kind: str, value: float) -> None:

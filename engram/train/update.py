@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from engram.errors import EngramError
 from engram.recipes.schema import TrainSettings
 from engram.train.batches import micro_batches
-from engram.train.optimise import clip_gradients
+from engram.train.optimise import clip_groups
 from engram.types import Method, TrainBatch
 
 
@@ -42,6 +42,6 @@ class Update:
             share = len(part.answers[0].query_labels) / len(batch.answers[0].query_labels)
             (terms.total if len(parts) == 1 else terms.total * share).backward()
             rows.append(share * torch.stack([v.detach().float() for v in (terms.total, *terms.terms.values())]))
-        clip_gradients(self.parameters, self.settings.clip, self.settings.clip_value)
+        clip_groups(self.optimiser, self.settings.clip, self.settings.clip_value)
         self.optimiser.step()
         return ("loss", *terms.terms), torch.stack(rows).sum(0)

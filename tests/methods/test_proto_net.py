@@ -4,7 +4,9 @@ from torch import nn
 
 from engram.errors import EngramError
 from engram.methods.proto_net import ProtoNet, ProtoNetConfig
+from engram.nn.backbones import build_backbone
 from engram.nn.heads import class_means, one_hot, squared_distances
+from engram.recipes import load_recipe
 from engram.types import Episode
 
 
@@ -39,6 +41,32 @@ def test_copies_of_one_support_are_one_shot() -> None:
     task = episode(n_shot=1)
     copies = Episode(task.support.repeat(1, 3, 1), task.support_labels.repeat(1, 3), task.query, 4)
     assert torch.allclose(method().classify(task).log_probs, method().classify(copies).log_probs, atol=1e-5)
+
+
+def test_order_of_supports_and_names_of_classes_do_not_matter() -> None:
+    task, names = episode(), torch.tensor([2, 0, 3, 1])
+    order = torch.randperm(12)
+    moved = Episode(task.support[:, order], names[task.support_labels[:, order]], task.query, 4)
+    assert torch.allclose(method().classify(moved).log_probs[..., names], method().classify(task).log_probs, atol=1e-5)
+
+
+def test_a_query_does_not_know_the_others() -> None:
+    task = episode()
+    alone = Episode(task.support, task.support_labels, task.query[:, 2:3], 4)
+    assert torch.allclose(method().classify(alone).log_probs, method().classify(task).log_probs[:, 2:3], atol=1e-5)
+
+
+def test_there_are_no_weights_besides_the_encoders() -> None:
+    whole = ProtoNet(build_backbone("conv64", (3, 84, 84), {}), ProtoNetConfig())
+    assert sum(p.numel() for p in whole.parameters()) == 113_088
+
+
+@pytest.mark.parametrize(("name", "ways"), [("5w1s", 30), ("5w5s", 20)])
+def test_the_recipes_train_with_the_ways_of_the_paper(name: str, ways: int) -> None:
+    for dataset in ("mini", "tiered"):
+        recipe = load_recipe(f"proto_net/{dataset}_{name}")
+        assert (recipe.data.n_way, recipe.data.n_query, recipe.test.n_way) == (ways, 15, 5)
+        assert recipe.data.n_shot == recipe.test.n_shot and recipe.backbone == "conv64"
 
 
 def test_unlabelled_supports_do_not_enter_a_mean() -> None:

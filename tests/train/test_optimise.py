@@ -16,6 +16,7 @@ from engram.recipes.schema import TrainSettings
 from engram.train.optimise import (
     build_optimiser,
     clip_gradients,
+    clip_groups,
     learning_rate_factor,
     pack_optimiser,
     set_learning_rate,
@@ -54,6 +55,30 @@ def test_groups_keep_their_own_rate_under_a_schedule() -> None:
     set_learning_rate(optimiser, 0.5)
     set_learning_rate(optimiser, 0.25)
     assert [group["lr"] for group in optimiser.param_groups] == [0.025, 0.0025]
+
+
+def test_clipping_per_group_takes_a_norm_over_each_group() -> None:
+    for kind, expected in (("per-group", [0.5, 0.5]), ("global", None)):
+        method = TwoGroups()
+        optimiser = build_optimiser(method, SETTINGS, CPU)
+        for parameter in method.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        clip_groups(optimiser, kind, 0.5)
+        norms = [
+            torch.stack([p.grad.norm() for p in g["params"] if p.grad is not None]).norm()
+            for g in optimiser.param_groups
+        ]
+        if expected is None:
+            assert float(torch.stack(norms).norm()) == pytest.approx(0.5, rel=1e-4)
+        else:
+            assert [float(n) for n in norms] == pytest.approx(expected, rel=1e-4)
+
+
+def test_betas_of_the_recipe_reach_adam() -> None:
+    chosen = build_optimiser(TwoGroups(), replace(SETTINGS, betas=(0.5, 0.9)), CPU)
+    usual = build_optimiser(TwoGroups(), SETTINGS, CPU)
+    assert {group["betas"] for group in chosen.param_groups} == {(0.5, 0.9)}
+    assert {group["betas"] for group in usual.param_groups} == {(0.9, 0.999)}
 
 
 def _gradients() -> list[nn.Parameter]:

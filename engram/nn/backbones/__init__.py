@@ -11,7 +11,7 @@ from torch import nn
 
 from engram.errors import EngramError, nearest
 from engram.nn.backbones.conv import Conv4, ConvBlocks, Flatten
-from engram.nn.backbones.conv_maps import RelationConv
+from engram.nn.backbones.conv_maps import ConvMap, CovaConv, RelationConv
 from engram.nn.backbones.film_resnet import FilmResNet12
 from engram.nn.backbones.resnet import ResNet12, ResNet12Map
 from engram.nn.backbones.resnet18 import ResNet18, ResNet18Map
@@ -20,8 +20,10 @@ from engram.nn.backbones.wide_resnet import WideResNet28
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,
     "conv64": ConvBlocks,
-    "conv32": partial(ConvBlocks, width=32),
+    "conv64_map": ConvMap,
     "conv64_relation": RelationConv,
+    "conv64_cova": CovaConv,
+    "conv32": partial(ConvBlocks, width=32),
     "resnet12": ResNet12,
     "resnet12_wide": partial(ResNet12, widths=(64, 160, 320, 640)),
     "resnet12_wide_map": partial(ResNet12Map, widths=(64, 160, 320, 640)),

@@ -10,22 +10,24 @@ from engram.nn.backbones.shape import probe_shape
 
 
 class ConvBlock(nn.Sequential):
-    """conv3x3 - BatchNorm - pool - LeakyReLU(slope) [- channel dropout]; slope 0 is a ReLU.
+    """conv3x3 - BatchNorm - pool - LeakyReLU(slope) [- dropout]; slope 0 is a ReLU.
 
     Pooling stands before the activation: both are monotone, so the result is the same for a quarter of the work. In
     training on a GPU the middle three are one kernel.
     """
 
-    def __init__(self, inputs: int, outputs: int, slope: float, padding: int, bias: bool, dropout: float = 0.0) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, slope: float, padding: int, bias: bool, dropout: nn.Module | None = None
+    ) -> None:
         layers: list[nn.Module] = [
             nn.Conv2d(inputs, outputs, 3, padding=padding, bias=bias),
             nn.BatchNorm2d(outputs),
             nn.MaxPool2d(2),
             nn.LeakyReLU(slope, inplace=True) if slope else nn.ReLU(inplace=True),
         ]
-        super().__init__(*layers, *([nn.Dropout2d(dropout)] if dropout else []))
+        super().__init__(*layers, *([dropout] if dropout else []))
         self.slope = slope
-        self.is_first_stage = padding == 1 and not bias and not dropout
+        self.is_first_stage = padding == 1 and not bias and dropout is None
 
     def forward(self, x: Tensor) -> Tensor:
         if not fused.usable(x, self[1]):
@@ -58,10 +60,10 @@ class Conv4(nn.Module):
     ) -> None:
         super().__init__()
         widths = (image_shape[0], 64, 96, 128, 256)
-        rates = (0.0, 0.0, *dropout)
+        drops = (None, None, *(nn.Dropout2d(rate) if rate else None for rate in dropout))
         self.blocks = nn.Sequential(
             *(
-                ConvBlock(widths[i], widths[i + 1], 0.2, padding=0 if i == 1 else 1, bias=False, dropout=rates[i])
+                ConvBlock(widths[i], widths[i + 1], 0.2, padding=0 if i == 1 else 1, bias=False, dropout=drops[i])
                 for i in range(4)
             )
         )
@@ -83,13 +85,19 @@ class Conv4(nn.Module):
 
 
 class ConvBlocks(nn.Module):
-    """Four equal blocks conv3x3 - BatchNorm - pool - ReLU, flattened: conv64 (113,088), conv32 (28,896 parameters)."""
+    """Four equal blocks conv3x3 - BatchNorm - pool - ReLU, flattened: conv64 (113,088), conv32 (28,896 parameters).
 
-    def __init__(self, image_shape: tuple[int, ...], width: int = 64) -> None:
+    Matching Net drops 0.1 of the activations after every block.
+    """
+
+    def __init__(self, image_shape: tuple[int, ...], width: int = 64, dropout: float = 0.0) -> None:
         super().__init__()
         channels = (image_shape[0], width, width, width, width)
         self.blocks = nn.Sequential(
-            *(ConvBlock(channels[i], channels[i + 1], 0.0, padding=1, bias=True) for i in range(4))
+            *(
+                ConvBlock(channels[i], channels[i + 1], 0.0, 1, True, nn.Dropout(dropout) if dropout else None)
+                for i in range(4)
+            )
         )
         self.out_shape: tuple[int, ...] = (torch.Size(probe_shape(self.blocks, image_shape)).numel(),)
 
