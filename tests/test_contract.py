@@ -40,11 +40,24 @@ class Variant:
         return "-".join([self.stem, *(str(v) for _, v in self.settings), *named])
 
 
+INNER_LOOPS = {
+    "maml": (("inner_steps", 1), ("test_steps", 2)),
+    "reptile": (("inner_steps", 3), ("test_steps", 3)),
+    "meta_sgd": (),
+    "platipus": (("inner_steps", 1), ("samples", 2)),
+    "meta_lstm": (("updates", 2), ("hidden", 4)),
+}
+"""methods that adapt all weights to each task: few steps and a narrow encoder, on which no claim depends"""
+
 VARIANTS = [
-    *(Variant(stem) for stem in METHODS),
+    *(Variant(stem, INNER_LOOPS.get(stem, ())) for stem in METHODS),
     Variant("stage_one", (("n_base_classes", 10), ("head", "cosine"), ("centring", False))),
     *(Variant(stem, names="named") for stem in ("proto_memory", "knn_memory", "propagation_memory")),
     Variant("proto_memory", (("distance", "cosine"), ("centring", "stream"), ("temperature", 0.1))),
+    *(
+        Variant(stem, (*INNER_LOOPS[stem], ("query_statistics", "queries")))
+        for stem in ("maml", "reptile", "meta_sgd", "platipus")
+    ),
     Variant("egnn", (("transductive", False),)),
     Variant("cml_bgnn", (("history", "none"),)),
     Variant("cml_bgnn", (("history", "none"), ("transductive", False))),
@@ -65,6 +78,7 @@ def trained(variant: Variant) -> tuple[Method, list[float]]:
         name="contract",
         method=variant.stem,
         backbone="conv32",
+        backbone_settings={"width": 8 if variant.stem in INNER_LOOPS else 32},
         method_settings=dict(variant.settings),
         data=DataSettings("toy"),
         train=TrainSettings(1, 1, seed=3),

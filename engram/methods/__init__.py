@@ -4,10 +4,15 @@ from engram.methods.chance import Chance
 from engram.methods.cml_bgnn import CmlBgnn
 from engram.methods.egnn import Egnn
 from engram.methods.knn_memory import KnnMemory
+from engram.methods.maml import Maml
+from engram.methods.meta_lstm import MetaLstm
+from engram.methods.meta_sgd import MetaSgd
 from engram.methods.pixel_centroid import PixelCentroid
+from engram.methods.platipus import Platipus
 from engram.methods.propagation_memory import PropagationMemory
 from engram.methods.proto_memory import ProtoMemory
 from engram.methods.proto_net import ProtoNet
+from engram.methods.reptile import Reptile
 from engram.methods.stage_one import StageOne
 from engram.types import Method
 
@@ -19,6 +24,11 @@ METHODS: dict[str, type[Method]] = {
     "proto_memory": ProtoMemory,
     "knn_memory": KnnMemory,
     "propagation_memory": PropagationMemory,
+    "maml": Maml,
+    "reptile": Reptile,
+    "meta_sgd": MetaSgd,
+    "platipus": Platipus,
+    "meta_lstm": MetaLstm,
     "egnn": Egnn,
     "cml_bgnn": CmlBgnn,
 }

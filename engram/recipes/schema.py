@@ -52,7 +52,7 @@ class TrainSettings:
     weight_decay: float = 0.0
     momentum: float = 0.9
     """for sgd"""
-    schedule: Literal["constant", "step", "cosine"] = "constant"
+    schedule: Literal["constant", "step", "linear", "cosine"] = "constant"
     schedule_step: int = 0
     """iterations between drops, for step"""
     schedule_factor: float = 0.5

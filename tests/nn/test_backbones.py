@@ -9,6 +9,7 @@ COUNTS = {
     "conv4": 1_283_200,
     "conv64": 113_088,
     "conv32": 28_896,
+    "conv32_same": 28_896,
     "resnet12": 7_996_800,
     "resnet12_wide": 12_424_320,
     "wrn28_10": 36_472_784,
@@ -30,6 +31,7 @@ def test_parameter_counts_are_those_of_the_papers(name: str) -> None:
         ("conv4", (1, 28, 28), (128,)),
         ("conv64", (3, 84, 84), (1600,)),
         ("conv32", (3, 84, 84), (800,)),
+        ("conv32_same", (3, 84, 84), (1152,)),
         ("resnet12", (3, 84, 84), (512,)),
     ],
 )

@@ -11,6 +11,7 @@ from torch import nn
 
 from engram.errors import EngramError, nearest
 from engram.nn.backbones.conv import Conv4, ConvBlocks, Flatten
+from engram.nn.backbones.conv_same import ConvSame
 from engram.nn.backbones.resnet import ResNet12
 from engram.nn.backbones.wide_resnet import WideResNet28
 
@@ -18,6 +19,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,
     "conv64": ConvBlocks,
     "conv32": partial(ConvBlocks, width=32),
+    "conv32_same": ConvSame,
     "resnet12": ResNet12,
     "resnet12_wide": partial(ResNet12, widths=(64, 160, 320, 640)),
     "wrn28_10": WideResNet28,
