@@ -85,7 +85,7 @@ ABILITIES = {
 
 def abilities(card: MethodCard) -> str:
     named = [words for name, words in ABILITIES.items() if getattr(card, name)]
-    limits = [] if card.class_equivariant else ["not class-equivariant"]
+    limits = [] if card.class_equivariant else ["depends on class numbers"]
     limits += [] if card.support_order_invariant else ["depends on support order"]
     return ", ".join(named + limits) or "inductive"
 

@@ -72,6 +72,16 @@ class TrainBatch:
     progress: float | Tensor = 0.0
     """0..1 of the schedule, for annealing and freezing; a number on the device where the step is captured."""
 
+    def tasks(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Supports, their labels, queries and theirs, of all T * B tasks side by side."""
+        episodes, answers = self.episodes, self.answers
+        return (
+            torch.cat([e.support for e in episodes]),
+            torch.cat([e.support_labels for e in episodes]),
+            torch.cat([e.query for e in episodes]),
+            torch.cat([a.query_labels for a in answers]),
+        )
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -108,8 +118,9 @@ class MethodCard:
     class_equivariant: bool = True
     """Renaming the classes renames the answers and nothing else."""
     support_order_invariant: bool = True
-    batch_norm: Literal["none", "running", "task"] = "running"
-    """What normalises at test: nothing, running statistics, or the statistics of the task's own images."""
+    batch_norm: Literal["none", "running", "support", "task"] = "running"
+    """What normalises at test: nothing, running statistics, those of the support set (and of the one query asked), or
+    those of all images of the task, which lets queries see each other."""
     fixed_ways: bool = False
     fixed_shots: bool = False
     trainable: bool = True

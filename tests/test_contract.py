@@ -40,18 +40,28 @@ class Variant:
         return "-".join([self.stem, *(str(v) for _, v in self.settings), *named])
 
 
+NARROW = ("conv32", {"width": 8})
 BACKBONES: dict[str, tuple[str, dict[str, Any]]] = {
     "tadam": ("resnet12_film", {"widths": (8, 8, 16, 16)}),
     "ctm": ("conv64_relation", {"width": 16}),
     "covamnet": ("conv64_cova", {"width": 8}),
+    **dict.fromkeys(("maml", "reptile", "meta_sgd", "platipus", "meta_lstm"), NARROW),
 }
-"""of methods that cannot take the vectors of conv32"""
+"""of methods that cannot take the vectors of conv32, or adapt all of its weights to each task"""
+INNER_LOOPS: dict[str, tuple[tuple[str, Any], ...]] = {
+    "maml": (("inner_steps", 1), ("test_steps", 2)),
+    "reptile": (("inner_steps", 3), ("test_steps", 3)),
+    "platipus": (("inner_steps", 1), ("samples", 2)),
+    "meta_lstm": (("updates", 2), ("hidden", 4)),
+}
+"""few steps, on which no claim depends"""
 
 
 def tied(stem: str) -> tuple[tuple[str, Any], ...]:
-    """Settings of a method whose weights are tied to the tasks' ways or shots."""
+    """Settings of a method whose weights are tied to the tasks' ways or shots, and few steps of an inner loop."""
     card = METHODS[stem].card
-    return (("n_way", N_WAY),) * card.fixed_ways + (("n_shot", N_SHOT),) * card.fixed_shots
+    ties = (("n_way", N_WAY),) * card.fixed_ways + (("n_shot", N_SHOT),) * card.fixed_shots
+    return (*ties, *INNER_LOOPS.get(stem, ()))
 
 
 VARIANTS = [
@@ -64,6 +74,10 @@ VARIANTS = [
     Variant("matching_net", (("fce", True),)),
     Variant("matching_net", (("vote", "sum"), ("temperature", 0.1))),
     Variant("relation_net", (("statistics", "task"),)),
+    *(
+        Variant(stem, (*tied(stem), ("query_statistics", "queries")))
+        for stem in ("maml", "reptile", "meta_sgd", "platipus")
+    ),
     Variant("egnn", (("transductive", False),)),
     Variant("cml_bgnn", (("history", "none"),)),
     Variant("cml_bgnn", (("history", "none"), ("transductive", False))),

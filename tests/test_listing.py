@@ -96,7 +96,7 @@ def test_unreadable_records_are_told(tmp_path: Path) -> None:
 def test_abilities_in_words() -> None:
     assert abilities(MethodCard("a", "b")) == "inductive"
     card = MethodCard("a", "b", transductive=True, slot_memory=True, class_equivariant=False)
-    assert abilities(card) == "transductive, memory by slot, not class-equivariant"
+    assert abilities(card) == "transductive, memory by slot, depends on class numbers"
 
 
 @pytest.mark.parametrize("width", ["80", "120"])

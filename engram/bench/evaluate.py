@@ -152,12 +152,21 @@ def check_prediction(prediction: Prediction, episode: Episode, name: str) -> Non
         )
     total = prediction.log_probs.exp().sum(-1)
     if not bool(torch.isfinite(total).all()):
-        raise EngramError(f"{name}.predict gave log_probs that are not finite: check the weights and the input")
+        where = _inner_step(prediction.details.get("support_losses"))
+        raise EngramError(f"{name}.predict gave log_probs that are not finite{where}: check the weights and the input")
     worst = float((total - 1).abs().max())
     if worst > 1e-3:
         raise EngramError(
             f"{name}.predict gave probabilities that add up to 1 within {worst:.2g} only, not 0.001: apply log_softmax"
         )
+
+
+def _inner_step(losses: torch.Tensor | None) -> str:
+    """Where a method that adapts to its task went wrong: the first inner step whose support loss (B, steps) broke."""
+    if losses is None:
+        return ""
+    step = int(losses.isfinite().long().cumprod(1).sum(1).min())
+    return f" (the adaptation broke at inner step {step} of {losses.shape[1]}: lower the inner rate)"
 
 
 def edge_accuracy(edges: torch.Tensor, episode: Episode, answers: Answers) -> torch.Tensor:

@@ -7,12 +7,17 @@ from engram.methods.ctm import Ctm
 from engram.methods.egnn import Egnn
 from engram.methods.gnn import Gnn
 from engram.methods.knn_memory import KnnMemory
+from engram.methods.maml import Maml
 from engram.methods.matching_net import MatchingNet
+from engram.methods.meta_lstm import MetaLstm
+from engram.methods.meta_sgd import MetaSgd
 from engram.methods.pixel_centroid import PixelCentroid
+from engram.methods.platipus import Platipus
 from engram.methods.propagation_memory import PropagationMemory
 from engram.methods.proto_memory import ProtoMemory
 from engram.methods.proto_net import ProtoNet
 from engram.methods.relation_net import RelationNet
+from engram.methods.reptile import Reptile
 from engram.methods.stage_one import StageOne
 from engram.methods.tadam import Tadam
 from engram.methods.tpn import Tpn
@@ -33,6 +38,11 @@ METHODS: dict[str, type[Method]] = {
     "propagation_memory": PropagationMemory,
     "gnn": Gnn,
     "tpn": Tpn,
+    "maml": Maml,
+    "reptile": Reptile,
+    "meta_sgd": MetaSgd,
+    "platipus": Platipus,
+    "meta_lstm": MetaLstm,
     "egnn": Egnn,
     "cml_bgnn": CmlBgnn,
 }

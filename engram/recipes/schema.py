@@ -56,7 +56,7 @@ class TrainSettings:
     """for sgd"""
     betas: tuple[float, ...] = ()
     """for adam; () = 0.9 and 0.999"""
-    schedule: Literal["constant", "step", "milestones", "cosine"] = "constant"
+    schedule: Literal["constant", "step", "milestones", "linear", "cosine"] = "constant"
     schedule_step: int = 0
     """iterations between drops, for step"""
     milestones: tuple[int, ...] = ()

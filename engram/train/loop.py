@@ -84,7 +84,7 @@ def train(
 ) -> TrainOutcome:
     """Train a recipe on ``stores["train"]``, validate on ``stores["val"]``, keep checkpoints in ``run_folder``.
 
-    A cosine schedule with ``max_minutes`` ends with the minutes where they run out before the iterations; a resumed
+    A falling schedule with ``max_minutes`` ends with the minutes where they run out before the iterations; a resumed
     run goes by iterations alone, so that it can be repeated. Ctrl-C and SIGTERM finish the step, save without
     validating, and give status "interrupted"; a second Ctrl-C leaves at once.
 
@@ -147,10 +147,10 @@ class _Loop:
         return reason
 
     def _schedule_progress(self) -> float:
-        """0..1 of the schedule: by iterations, or by minutes where a cosine has to end with them."""
+        """0..1 of the schedule: by iterations, or by minutes where a falling schedule has to end with them."""
         trainer = self.trainer
         share = trainer.iteration / trainer.settings.iterations
-        if trainer.settings.schedule == "cosine" and not trainer.resumed_from:
+        if trainer.settings.schedule in ("linear", "cosine") and not trainer.resumed_from:
             share = max(share, self.limits.share_spent(trainer.elapsed))
         return min(1.0, share)
 

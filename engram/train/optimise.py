@@ -60,16 +60,18 @@ def learning_rate_factor(settings: TrainSettings, iteration: int, progress: floa
     """What the learning rate is multiplied by before step ``iteration`` (counted from 0).
 
     constant: 1;  step: schedule_factor ^ floor(iteration / schedule_step);  milestones: schedule_factor ^ those passed;
-    cosine: (1 + cos(pi * progress)) / 2, where progress is iteration / iterations unless given. A pure function, so a
-    resumed run needs no scheduler state.
+    linear: 1 - progress;  cosine: (1 + cos(pi * progress)) / 2, where progress is iteration / iterations unless given.
+    A pure function, so a resumed run needs no scheduler state.
     """
     if settings.schedule == "step":
         return float(settings.schedule_factor ** (iteration // settings.schedule_step))
     if settings.schedule == "milestones":
         return float(settings.schedule_factor ** sum(iteration >= passed for passed in settings.milestones))
+    progress = min(1.0, iteration / settings.iterations if progress is None else progress)
+    if settings.schedule == "linear":
+        return 1 - progress
     if settings.schedule == "cosine":
-        progress = iteration / settings.iterations if progress is None else progress
-        return (1 + math.cos(math.pi * min(1.0, progress))) / 2
+        return (1 + math.cos(math.pi * progress)) / 2
     return 1.0
 
 

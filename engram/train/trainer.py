@@ -154,7 +154,8 @@ class Trainer:
         """Wait for the device; the present losses. One that is not finite ends the run here."""
         broken = self.window.read()
         if broken is not None:
-            raise EngramError(f"the loss is not finite at step {broken}: {self._kept()}")
+            told = ", ".join(f"{name} = {value:.4g}" for name, value in self.window.at_break.items())
+            raise EngramError(f"the loss is not finite at step {broken}: {told}; {self._kept()}")
         return self.window.recent()
 
     def check_weights(self) -> None:

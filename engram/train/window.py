@@ -25,6 +25,8 @@ class LossWindow:
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._recent: deque[dict[str, float]] = deque(maxlen=RECENT)
+        self.at_break: dict[str, float] = {}
+        """all values of the first step whose loss was not finite"""
 
     def add(self, step: int, names: tuple[str, ...], values: Tensor) -> None:
         """Keep a step's loss and terms, still on the device."""
@@ -44,7 +46,7 @@ class LossWindow:
                 self._sums[name] = self._sums.get(name, 0.0) + number
                 self._counts[name] = self._counts.get(name, 0) + 1
             if broken is None and not math.isfinite(numbers["loss"]):
-                broken = step
+                broken, self.at_break = step, numbers
         self._pending = []
         return broken
 

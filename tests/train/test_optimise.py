@@ -43,6 +43,9 @@ def test_schedules_are_pure_functions_of_the_iteration() -> None:
     assert [learning_rate_factor(step, i) for i in (0, 29, 30, 59, 60, 99)] == [1, 1, 0.5, 0.5, 0.25, 0.125]
     drops = replace(SETTINGS, schedule="milestones", milestones=(30, 40), schedule_factor=0.5)
     assert [learning_rate_factor(drops, i) for i in (0, 29, 30, 39, 40, 99)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
+    linear = replace(SETTINGS, schedule="linear")
+    assert [learning_rate_factor(linear, i) for i in (0, 25, 100)] == pytest.approx([1, 0.75, 0])
+    assert learning_rate_factor(linear, 25, progress=0.5) == pytest.approx(0.5)
     cosine = replace(SETTINGS, schedule="cosine")
     assert [learning_rate_factor(cosine, i) for i in (0, 50, 100)] == pytest.approx([1, 0.5, 0])
     assert learning_rate_factor(cosine, 25) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)

@@ -12,6 +12,7 @@ from torch import nn
 from engram.errors import EngramError, nearest
 from engram.nn.backbones.conv import Conv4, ConvBlocks, Flatten
 from engram.nn.backbones.conv_maps import ConvMap, CovaConv, RelationConv
+from engram.nn.backbones.conv_same import ConvSame
 from engram.nn.backbones.film_resnet import FilmResNet12
 from engram.nn.backbones.resnet import ResNet12, ResNet12Map
 from engram.nn.backbones.resnet18 import ResNet18, ResNet18Map
@@ -24,6 +25,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "conv64_relation": RelationConv,
     "conv64_cova": CovaConv,
     "conv32": partial(ConvBlocks, width=32),
+    "conv32_same": ConvSame,
     "resnet12": ResNet12,
     "resnet12_wide": partial(ResNet12, widths=(64, 160, 320, 640)),
     "resnet12_wide_map": partial(ResNet12Map, widths=(64, 160, 320, 640)),

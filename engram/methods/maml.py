@@ -1,0 +1,102 @@
+"""MAML: Finn, Abbeel & Levine, Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks, ICML 2017.
+
+Learn an initialisation from which a few plain gradient steps on the supports lower the loss of the queries, and
+differentiate through those steps. Caveat: the published figures normalise each batch of queries with its own
+statistics, at test too (``query_statistics = "queries"``), so queries help each other; the default does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from engram.nn import adapt
+from engram.nn.task_layers import for_tasks, names_of_norms
+from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
+
+
+@dataclass(frozen=True)
+class MamlConfig:
+    n_way: int = 5
+    """rows of the head; a task with fewer classes uses the first of them"""
+    inner_rate: float = 0.05
+    """on mean cross-entropy; the paper's 0.01 is on n_way times the mean"""
+    inner_steps: int = 5
+    test_steps: int = 10
+    first_order: bool = False
+    """inner gradients as constants: nothing is differentiated twice"""
+    query_statistics: Literal["with_support", "queries"] = "with_support"
+    """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
+    tasks_at_once: int = 0
+    """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
+
+
+class Maml(Method):
+    Config = MamlConfig
+    config: MamlConfig
+    card = MethodCard(
+        title="MAML",
+        paper="Finn, Abbeel & Levine, Model-Agnostic Meta-Learning, ICML 2017",
+        class_equivariant=False,
+        batch_norm="support",
+        fixed_ways=True,
+        departures=(
+            "queries at test: reference, normalised together, K per class; ours, each alone with the support set "
+            "(reference preset: together)",
+            "inner loss: reference, n_way x mean with rate 0.01; ours, mean with rate 0.05 (the same at 5 ways)",
+            "tasks: reference, a pool of 200,000 drawn once; ours, drawn anew at every step",
+            "convolution weights: reference, Xavier; ours, the backbone's own initialisation",
+        ),
+    )
+
+    def __init__(self, backbone: nn.Module, config: MamlConfig) -> None:
+        super().__init__(for_tasks(backbone, gain=False), config)
+        adapt.check_least(config, n_way=2, inner_rate=0, inner_steps=0, test_steps=0, tasks_at_once=0)
+        self.head = adapt.linear_head(self.backbone, config.n_way)
+        self.together = config.query_statistics == "queries"
+        if self.together:
+            self.card = replace(type(self).card, transductive=True, batch_norm="task")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, n_way) logits"""
+        logits: Tensor = self.head(self.backbone(images).flatten(1))
+        return logits
+
+    def learner(self, n_way: int, steps: int) -> tuple[adapt.Adapted, adapt.Network]:
+        """How one task is learned, and the network it is learned by."""
+        adapt.check_ways(n_way, self.head)
+        norms, rates = names_of_norms(self), [self.config.inner_rate] * steps
+
+        def network(weights: adapt.Weights, images: Tensor) -> Tensor:
+            return functional_call(self, dict(weights), (images,))[:, :n_way]
+
+        def adapted(theta: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+            """Steps 1 and 2: phi <- phi - alpha dL_S/dphi from theta on, BatchNorm shifts as they are."""
+            shifts = {name: theta[name] for name in norms}
+            start = {name: weight for name, weight in theta.items() if name not in norms}
+
+            def support_loss(phi: adapt.Weights) -> Tensor:
+                return adapt.cross_entropy(network({**shifts, **phi}, support), labels)
+
+            phi, losses = adapt.descend(support_loss, start, rates, self.config.first_order)
+            return {**shifts, **phi}, losses
+
+        return adapted, network
+
+    def loss(self, batch: TrainBatch) -> LossTerms:
+        """Step 3: mean query loss at phi, differentiated with regard to theta through all inner steps."""
+        learner = self.learner(batch.episodes[0].n_way, self.config.inner_steps)
+        weights = dict(self.named_parameters())
+        return LossTerms(*adapt.query_loss(*learner, weights, batch.tasks(), self.config.tasks_at_once))
+
+    @torch.no_grad()
+    def predict(self, episode: Episode, history: History = ()) -> Prediction:
+        """At test: more steps, then the queries."""
+        learner = self.learner(episode.n_way, self.config.test_steps)
+        tasks = episode.support, episode.support_labels, episode.query
+        log_probs, losses = adapt.answers(*learner, dict(self.named_parameters()), tasks, self.together)
+        return Prediction(log_probs, details={"support_losses": losses})

@@ -1,0 +1,97 @@
+"""Meta-SGD: Li, Zhou, Chen & Li, Meta-SGD: Learning to Learn Quickly for Few-Shot Learning, 2017.
+
+MAML with a single inner step whose step size is learnt for every number of every weight: initialisation, step sizes
+and, through their signs, the direction of the update come together. Caveat: the published figures are taken to
+normalise each batch of queries with its own statistics as MAML's do (``query_statistics = "queries"``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from engram.nn import adapt
+from engram.nn.task_layers import for_tasks
+from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
+
+
+@dataclass(frozen=True)
+class MetaSgdConfig:
+    n_way: int = 5
+    """rows of the head; a task with fewer classes uses the first of them"""
+    initial_rate: float = 0.05
+    """of every step size, on mean cross-entropy: where MAML's inner rate stands"""
+    query_statistics: Literal["with_support", "queries"] = "with_support"
+    """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
+    tasks_at_once: int = 0
+    """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
+
+
+class MetaSgd(Method):
+    Config = MetaSgdConfig
+    config: MetaSgdConfig
+    card = MethodCard(
+        title="Meta-SGD",
+        paper="Li, Zhou, Chen & Li, Meta-SGD: Learning to Learn Quickly for Few-Shot Learning, 2017",
+        class_equivariant=False,
+        batch_norm="support",
+        fixed_ways=True,
+        departures=(
+            "queries at test: paper, normalised together (assumed, as in MAML); ours, each alone with the support set "
+            "(reference preset: together)",
+            "step sizes at the start: paper, random in [0.005, 0.1]; ours, 0.05 throughout",
+            "losses: paper, summed over tasks; ours, their mean (the same under Adam)",
+        ),
+    )
+
+    def __init__(self, backbone: nn.Module, config: MetaSgdConfig) -> None:
+        super().__init__(for_tasks(backbone, gain=False), config)
+        adapt.check_least(config, n_way=2, tasks_at_once=0)
+        self.head = adapt.linear_head(self.backbone, config.n_way)
+        initial = {name: torch.full_like(p, config.initial_rate) for name, p in self.named_parameters()}
+        self.names = tuple(initial)
+        self.rates = nn.ParameterList(initial.values())  # in the order of names; they may turn negative
+        self.together = config.query_statistics == "queries"
+        if self.together:
+            self.card = replace(type(self).card, transductive=True, batch_norm="task")
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Step sizes are never decayed."""
+        learner = [p for name, p in self.named_parameters() if name in self.names and p.requires_grad]
+        return [{"params": learner}, {"params": list(self.rates), "weight_decay": 0.0}]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, n_way) logits"""
+        logits: Tensor = self.head(self.backbone(images).flatten(1))
+        return logits
+
+    def learner(self, n_way: int) -> tuple[adapt.Adapted, adapt.Network]:
+        """How one task is learned, and the network it is learned by."""
+        adapt.check_ways(n_way, self.head)
+
+        def network(weights: adapt.Weights, images: Tensor) -> Tensor:
+            return functional_call(self, dict(weights), (images,))[:, :n_way]
+
+        def adapted(meta: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+            """Step 1: phi = theta - alpha o dL_S/dtheta."""
+            theta = {name: meta[name] for name in self.names}
+            alpha = {name: meta[f"rates.{index}"] for index, name in enumerate(self.names)}
+            return adapt.descend(lambda w: adapt.cross_entropy(network(w, support), labels), theta, [alpha])
+
+        return adapted, network
+
+    def loss(self, batch: TrainBatch) -> LossTerms:
+        """Step 2: mean query loss at phi, differentiated with regard to theta and alpha."""
+        learner, meta = self.learner(batch.episodes[0].n_way), dict(self.named_parameters())
+        return LossTerms(*adapt.query_loss(*learner, meta, batch.tasks(), self.config.tasks_at_once))
+
+    @torch.no_grad()
+    def predict(self, episode: Episode, history: History = ()) -> Prediction:
+        """The same single step, then the queries."""
+        learner, tasks = self.learner(episode.n_way), (episode.support, episode.support_labels, episode.query)
+        log_probs, losses = adapt.answers(*learner, dict(self.named_parameters()), tasks, self.together)
+        return Prediction(log_probs, details={"support_losses": losses})

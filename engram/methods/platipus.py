@@ -1,0 +1,161 @@
+"""PLATIPUS: Finn, Xu & Levine, Probabilistic Model-Agnostic Meta-Learning, NeurIPS 2018.
+
+A Gaussian over MAML's initialisation. In training an inference step on the queries proposes initialisations, and a
+prior step on the supports is pulled towards it; at test initialisations are drawn from the prior and each is adapted.
+Caveat: query labels enter the training loss alone, never an answer; and the published figure is taken to normalise
+each batch of queries with its own statistics as MAML's do (``query_statistics = "queries"``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad
+
+from engram.errors import EngramError
+from engram.nn import adapt
+from engram.nn.task_layers import for_tasks, names_of_norms
+from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
+
+OWN = ("log_prior", "log_posterior", "prior_rate", "posterior_rate")
+"""meta-parameters beside mu"""
+
+
+@dataclass(frozen=True)
+class PlatipusConfig:
+    n_way: int = 5
+    """rows of the head; a task with fewer classes uses the first of them"""
+    inner_rate: float = 0.05
+    """on mean cross-entropy; MAML's 0.01 is on n_way times the mean"""
+    inner_steps: int = 5
+    samples: int = 10
+    """initialisations drawn at test; the draws are fixed, so that evaluation repeats"""
+    kl_weight: float = 0.01
+    initial_deviation: float = 0.018
+    """standard deviation of prior and posterior at the start, exp(-4)"""
+    initial_step: float = 0.05
+    """of the single steps that give the two means, learnt from there"""
+    query_statistics: Literal["with_support", "queries"] = "with_support"
+    """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
+    tasks_at_once: int = 0
+    """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
+
+
+class Platipus(Method):
+    Config = PlatipusConfig
+    config: PlatipusConfig
+    card = MethodCard(
+        title="PLATIPUS",
+        paper="Finn, Xu & Levine, Probabilistic Model-Agnostic Meta-Learning, NeurIPS 2018",
+        class_equivariant=False,
+        batch_norm="support",
+        fixed_ways=True,
+        departures=(
+            "queries at test: paper, normalised together (assumed, as in MAML); ours, each alone with the support set "
+            "(reference preset: together)",
+            "samples at test: paper, drawn anew (number not known); ours, 10 draws fixed by a seed, the same for all "
+            "tasks",
+            "weight of the KL term: paper, not known; ours, 0.01, about one over the number of queries",
+        ),
+    )
+    draws: Tensor
+
+    def __init__(self, backbone: nn.Module, config: PlatipusConfig) -> None:
+        super().__init__(for_tasks(backbone, gain=False), config)
+        adapt.check_least(config, n_way=2, inner_rate=0, inner_steps=0, samples=1, kl_weight=0, tasks_at_once=0)
+        if not config.initial_deviation > 0:
+            raise EngramError(f"[method] initial_deviation = {config.initial_deviation} but it must be above 0")
+        self.head = adapt.linear_head(self.backbone, config.n_way)
+        size = sum(p.numel() for p in self.parameters())
+        self.log_prior = nn.Parameter(torch.full((size,), 2 * math.log(config.initial_deviation)))
+        self.log_posterior = nn.Parameter(self.log_prior.detach().clone())
+        self.prior_rate = nn.Parameter(torch.tensor(config.initial_step))
+        self.posterior_rate = nn.Parameter(torch.tensor(config.initial_step))
+        fixed = torch.randn(config.samples, size, generator=torch.Generator().manual_seed(0))
+        self.register_buffer("draws", fixed, persistent=False)
+        self.together = config.query_statistics == "queries"
+        if self.together:
+            self.card = replace(type(self).card, transductive=True, batch_norm="task")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, n_way) logits"""
+        logits: Tensor = self.head(self.backbone(images).flatten(1))
+        return logits
+
+    def logits(self, weights: adapt.Weights, images: Tensor, n_way: int) -> Tensor:
+        return functional_call(self, dict(weights), (images,))[:, :n_way]
+
+    def mean(self, meta: adapt.Weights, rate: str, images: Tensor, labels: Tensor, n_way: int) -> Tensor:
+        """mu - gamma dL/dmu, one step on the images given: (P,)"""
+        mu = {name: weight for name, weight in meta.items() if name not in OWN}
+        gradients = grad(lambda w: adapt.cross_entropy(self.logits(w, images, n_way), labels))(mu)
+        return adapt.flat(mu) - meta[rate] * adapt.flat(gradients)
+
+    def adapted(
+        self, meta: adapt.Weights, theta: Tensor, support: Tensor, labels: Tensor, n_way: int
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Step 2: MAML's inner steps from an initialisation theta (P,), BatchNorm shifts as they are."""
+        start = adapt.shaped(theta, {name: weight for name, weight in meta.items() if name not in OWN})
+        shifts = {name: start.pop(name) for name in names_of_norms(self)}
+
+        def support_loss(phi: adapt.Weights) -> Tensor:
+            return adapt.cross_entropy(self.logits({**shifts, **phi}, support, n_way), labels)
+
+        phi, losses = adapt.descend(support_loss, start, [self.config.inner_rate] * self.config.inner_steps)
+        return {**shifts, **phi}, losses
+
+    def loss(self, batch: TrainBatch) -> LossTerms:
+        """Steps 1 to 4; everything is differentiated, the two means too."""
+        n_way = batch.episodes[0].n_way
+        adapt.check_ways(n_way, self.head)
+
+        def task_loss(
+            meta: adapt.Weights, support: Tensor, labels: Tensor, query: Tensor, query_labels: Tensor, noise: Tensor
+        ) -> tuple[Tensor, tuple[Tensor, ...]]:
+            posterior = self.mean(meta, "posterior_rate", query, query_labels, n_way)
+            theta = posterior + (meta["log_posterior"] / 2).exp() * noise
+            phi, losses = self.adapted(meta, theta, support, labels, n_way)
+            prior = self.mean(meta, "prior_rate", support, labels, n_way)
+            divergence = kl(posterior, meta["log_posterior"], prior, meta["log_prior"])
+            logits = self.logits(phi, query, n_way)
+            nll = adapt.cross_entropy(logits, query_labels)
+            accuracy = (logits.argmax(-1) == query_labels).float().mean()
+            return nll + self.config.kl_weight * divergence, (nll, divergence, accuracy, losses)
+
+        meta, tasks = dict(self.named_parameters()), batch.tasks()
+        noise = torch.randn(len(tasks[0]), len(self.log_prior), device=self.log_prior.device)
+        total, (*parts, losses) = adapt.meta_loss(task_loss, meta, (*tasks, noise), self.config.tasks_at_once)
+        terms = {name: part.mean() for name, part in zip(("nll", "kl", "accuracy"), parts, strict=True)}
+        return LossTerms(total, terms | {"finite_inner_steps": adapt.finite_steps(losses)})
+
+    @torch.no_grad()
+    def predict(self, episode: Episode, history: History = ()) -> Prediction:
+        """theta = m_p + s eps for each draw, adapted to the supports; probabilities are averaged over the draws."""
+        n_way, tasks = episode.n_way, (episode.support, episode.support_labels, episode.query)
+        adapt.check_ways(n_way, self.head)
+
+        def network(weights: adapt.Weights, images: Tensor) -> Tensor:
+            return self.logits(weights, images, n_way)
+
+        def from_draw(draw: Tensor) -> tuple[Tensor, Tensor]:
+            def adapted(meta: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+                prior = self.mean(meta, "prior_rate", support, labels, n_way)
+                theta = prior + (meta["log_prior"] / 2).exp() * draw
+                return self.adapted(meta, theta, support, labels, n_way)
+
+            return adapt.answers(adapted, network, dict(self.named_parameters()), tasks, self.together)
+
+        answers = [from_draw(draw) for draw in self.draws]
+        samples, losses = (torch.stack(parts) for parts in zip(*answers, strict=True))
+        log_probs = samples.logsumexp(0) - math.log(len(samples))
+        return Prediction(log_probs, details={"samples": samples.exp(), "support_losses": losses.mean(0)})
+
+
+def kl(mean: Tensor, log_variance: Tensor, prior_mean: Tensor, prior_log_variance: Tensor) -> Tensor:
+    """KL(N(m, v) || N(m', v')) of diagonal Gaussians = 1/2 sum(v/v' + (m' - m)^2 / v' - 1 + ln v'/v): (P,) x 4 -> ()"""
+    squares = (log_variance.exp() + (prior_mean - mean).square()) / prior_log_variance.exp()
+    return 0.5 * (squares - 1 + prior_log_variance - log_variance).sum()
