@@ -45,6 +45,7 @@ VARIANTS = [
     Variant("stage_one", (("n_base_classes", 10), ("head", "cosine"), ("centring", False))),
     *(Variant(stem, names="named") for stem in ("proto_memory", "knn_memory", "propagation_memory")),
     Variant("proto_memory", (("distance", "cosine"), ("centring", "stream"), ("temperature", 0.1))),
+    Variant("versa", (("batch_norm", "task"), ("average", "logits"))),
     Variant("egnn", (("transductive", False),)),
     Variant("cml_bgnn", (("history", "none"),)),
     Variant("cml_bgnn", (("history", "none"), ("transductive", False))),

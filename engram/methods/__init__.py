@@ -4,11 +4,17 @@ from engram.methods.chance import Chance
 from engram.methods.cml_bgnn import CmlBgnn
 from engram.methods.egnn import Egnn
 from engram.methods.knn_memory import KnnMemory
+from engram.methods.leo import Leo
+from engram.methods.lwof import Lwof
+from engram.methods.param_predict import ParamPredict
 from engram.methods.pixel_centroid import PixelCentroid
 from engram.methods.propagation_memory import PropagationMemory
 from engram.methods.proto_memory import ProtoMemory
 from engram.methods.proto_net import ProtoNet
+from engram.methods.snail import Snail
 from engram.methods.stage_one import StageOne
+from engram.methods.versa import Versa
+from engram.methods.wdae import Wdae
 from engram.types import Method
 
 METHODS: dict[str, type[Method]] = {
@@ -19,6 +25,12 @@ METHODS: dict[str, type[Method]] = {
     "proto_memory": ProtoMemory,
     "knn_memory": KnnMemory,
     "propagation_memory": PropagationMemory,
+    "snail": Snail,
+    "versa": Versa,
+    "leo": Leo,
+    "lwof": Lwof,
+    "param_predict": ParamPredict,
+    "wdae": Wdae,
     "egnn": Egnn,
     "cml_bgnn": CmlBgnn,
 }

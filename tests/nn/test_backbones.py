@@ -8,9 +8,12 @@ from engram.nn.encoder import Encoder
 COUNTS = {
     "conv4": 1_283_200,
     "conv64": 113_088,
+    "conv64_signed": 112_832,
+    "conv5": 149_504,
     "conv32": 28_896,
     "resnet12": 7_996_800,
     "resnet12_wide": 12_424_320,
+    "resnet_snail": 3_545_056,
     "wrn28_10": 36_472_784,
     "flatten": 0,
 }

@@ -11,15 +11,21 @@ from torch import nn
 
 from engram.errors import EngramError, nearest
 from engram.nn.backbones.conv import Conv4, ConvBlocks, Flatten
+from engram.nn.backbones.conv5 import Conv5
+from engram.nn.backbones.conv_signed import ConvSigned
 from engram.nn.backbones.resnet import ResNet12
+from engram.nn.backbones.snail import SnailResNet
 from engram.nn.backbones.wide_resnet import WideResNet28
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,
     "conv64": ConvBlocks,
+    "conv64_signed": ConvSigned,
+    "conv5": Conv5,
     "conv32": partial(ConvBlocks, width=32),
     "resnet12": ResNet12,
     "resnet12_wide": partial(ResNet12, widths=(64, 160, 320, 640)),
+    "resnet_snail": SnailResNet,
     "wrn28_10": WideResNet28,
     "flatten": Flatten,
 }
