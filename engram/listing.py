@@ -98,7 +98,7 @@ def _methods_table(stems: list[str], wide: bool) -> Table:
     table = _table("methods")
     table.add_column("method", no_wrap=True)
     table.add_column("system")
-    table.add_column("declares")
+    table.add_column("declares", min_width=18)
     table.add_column("BatchNorm at test", min_width=9)
     if wide:
         table.add_column("paper")

@@ -78,6 +78,7 @@ VARIANTS = [
         Variant(stem, (*tied(stem), ("query_statistics", "queries")))
         for stem in ("maml", "reptile", "meta_sgd", "platipus")
     ),
+    Variant("versa", (("batch_norm", "task"), ("average", "logits"))),
     Variant("egnn", (("transductive", False),)),
     Variant("cml_bgnn", (("history", "none"),)),
     Variant("cml_bgnn", (("history", "none"), ("transductive", False))),

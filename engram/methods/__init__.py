@@ -7,10 +7,13 @@ from engram.methods.ctm import Ctm
 from engram.methods.egnn import Egnn
 from engram.methods.gnn import Gnn
 from engram.methods.knn_memory import KnnMemory
+from engram.methods.leo import Leo
+from engram.methods.lwof import Lwof
 from engram.methods.maml import Maml
 from engram.methods.matching_net import MatchingNet
 from engram.methods.meta_lstm import MetaLstm
 from engram.methods.meta_sgd import MetaSgd
+from engram.methods.param_predict import ParamPredict
 from engram.methods.pixel_centroid import PixelCentroid
 from engram.methods.platipus import Platipus
 from engram.methods.propagation_memory import PropagationMemory
@@ -18,9 +21,12 @@ from engram.methods.proto_memory import ProtoMemory
 from engram.methods.proto_net import ProtoNet
 from engram.methods.relation_net import RelationNet
 from engram.methods.reptile import Reptile
+from engram.methods.snail import Snail
 from engram.methods.stage_one import StageOne
 from engram.methods.tadam import Tadam
 from engram.methods.tpn import Tpn
+from engram.methods.versa import Versa
+from engram.methods.wdae import Wdae
 from engram.types import Method
 
 METHODS: dict[str, type[Method]] = {
@@ -43,6 +49,12 @@ METHODS: dict[str, type[Method]] = {
     "meta_sgd": MetaSgd,
     "platipus": Platipus,
     "meta_lstm": MetaLstm,
+    "snail": Snail,
+    "versa": Versa,
+    "leo": Leo,
+    "lwof": Lwof,
+    "param_predict": ParamPredict,
+    "wdae": Wdae,
     "egnn": Egnn,
     "cml_bgnn": CmlBgnn,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from engram.data.datasets import open_split
 from engram.data.store import SplitSource, Store, build
 from engram.errors import EngramError
+from engram.recipes.schema import Recipe
 from engram.train.build import choose_device
 from engram.train.checkpoint import Checkpoint, load, load_method
 from engram.types import Method
@@ -103,4 +105,20 @@ def open_stores(
     for split in splits:
         if not (features / split / "store.json").is_file():
             raise EngramError(f"there are no features of {split} in {features}: write them from a checkpoint first")
-    return {split: Store.open(features / split) for split in splits}
+    opened = {split: Store.open(features / split) for split in splits}
+    for split, store in opened.items():
+        if store.info.split != split:
+            raise EngramError(
+                f"{features / split} holds features of {store.info.split}, not of {split}: write them again"
+            )
+    return opened
+
+
+def check_maker(store: Store, recipe: Recipe) -> None:
+    """A recipe that names its encoder's weights is for features of such an encoder: its record would claim so."""
+    made_by = re.match(r"features of (\S+) by ", store.info.source)
+    if recipe.backbone_weights and made_by and made_by[1] != recipe.backbone:
+        raise EngramError(
+            f"{recipe.name} builds on {recipe.backbone} ({recipe.backbone_weights}) but these are features of "
+            f"{made_by[1]}: write those of {recipe.backbone} with engram features, or say --backbone {made_by[1]}"
+        )

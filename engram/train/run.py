@@ -29,7 +29,7 @@ from engram.ledger import (
 from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.train.build import choose_device, resolve_method
 from engram.train.failures import explain
-from engram.train.features import SPLITS, open_stores
+from engram.train.features import SPLITS, check_maker, open_stores
 from engram.train.loop import TrainOutcome
 from engram.train.loop import train as run_loop
 from engram.types import Method, MethodCard
@@ -124,6 +124,8 @@ def train(
     where = choose_device(device)
     folder = out or Path("runs") / _folder_name(chosen)
     opened = stores or open_stores(chosen.data.dataset, SPLITS, data, features)
+    if features:
+        check_maker(opened["train"], chosen)
     for protocol in protocols_of(chosen) if test else ():
         protocol.check(opened["test"])  # before hours of training, not after
     blank, clock = replace(_blank_record(chosen, where, utc_now()), note=note), time.monotonic()

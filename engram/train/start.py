@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engram.errors import EngramError
-from engram.recipes.schema import Recipe
+from engram.recipes.schema import Recipe, recipe_names
 from engram.train import checkpoint as checkpoints
 from engram.types import Method
 
@@ -19,7 +19,13 @@ def start_backbone(method: Method, recipe: Recipe) -> None:
     Every name and shape must agree, and so must the normalisation: weights made for other pixels would fit in shape
     and see nothing.
     """
-    found = checkpoints.load(Path(recipe.backbone_weights))
+    where = Path(recipe.backbone_weights)
+    if not where.exists() and (maker := where.name.replace(".", "/", 1)) in recipe_names():
+        raise EngramError(
+            f"{recipe.name} [backbone] starts from {where}, which is not there: make it with engram train {maker}, or "
+            f"train on its features with --features"
+        )
+    found = checkpoints.load(where)
     before, now = found.recipe.data.normalisation, recipe.data.normalisation
     if before != now:
         raise EngramError(

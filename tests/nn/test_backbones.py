@@ -11,6 +11,8 @@ COUNTS = {
     "conv64_map": 113_088,
     "conv64_relation": 113_088,
     "conv64_cova": 112_832,
+    "conv64_signed": 112_832,
+    "conv5": 149_504,
     "conv32": 28_896,
     "conv32_same": 28_896,
     "resnet12": 7_996_800,
@@ -19,6 +21,7 @@ COUNTS = {
     "resnet12_film": 7_996_800,
     "resnet18": 11_176_512,
     "resnet18_map": 11_176_512,
+    "resnet_snail": 3_545_056,
     "wrn28_10": 36_472_784,
     "flatten": 0,
 }

@@ -1,11 +1,14 @@
 """Each task by its own statistics: equal to plain BatchNorm on that task alone."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
 
-from engram.nn.backbones import Conv4
-from engram.nn.task_norm import TaskBatchNorm, normalise_by_task, side_by_side
+from engram.errors import EngramError
+from engram.nn.backbones import Conv4, Flatten, build_backbone
+from engram.nn.task_norm import TaskBatchNorm, encode_by_task, normalise_by_task, side_by_side
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 4, 5)])
@@ -42,3 +45,25 @@ def test_half_precision_is_normalised_in_full() -> None:
     x = (torch.randn(8, 2, 3, 3) + 100).bfloat16()
     assert norm(x).dtype is torch.bfloat16
     torch.testing.assert_close(norm(x).float(), norm(x.float()), atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize(("name", "size"), [("conv32", 28), ("conv5", 32)])
+def test_a_whole_encoder_sees_its_tasks_apart(name, size):
+    torch.manual_seed(0)
+    settings = {"dropout": 0.0} if name == "conv5" else {}
+    plain = build_backbone(name, (1, size, size), settings)
+    for parameter in plain.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    images = torch.randn(3, 4, 1, size, size)
+    expected = torch.stack([deepcopy(plain).train()(task) for task in images])
+    parameters = dict(plain.named_parameters())
+    normalise_by_task(plain)
+    assert {k: id(v) for k, v in plain.named_parameters()} == {k: id(v) for k, v in parameters.items()}
+    found = encode_by_task(plain.eval(), images)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(encode_by_task(plain, images[1:2]), found[1:2], atol=1e-5, rtol=1e-4)
+
+
+def test_an_encoder_without_batch_norm_is_refused():
+    with pytest.raises(EngramError, match="the encoder has no BatchNorm .* take the running ones"):
+        normalise_by_task(Flatten((6,)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,22 @@ def test_what_does_not_fit_is_told(tmp_path: Path, run: Path) -> None:
     with pytest.raises(EngramError, match=r"was trained on images of 1x10x10 but those of toy test are 1x8x8"):
         write_features(run, tmp_path / "other", splits=("test",), stores=narrow, device="cpu", quiet=True)
     assert not (tmp_path / "other").exists()
+
+
+def test_features_of_another_split_or_encoder_are_refused(tmp_path: Path, features: Path) -> None:
+    shutil.copytree(features, tmp_path / "moved")
+    shutil.copytree(features / "train", tmp_path / "moved" / "val", dirs_exist_ok=True)
+    with pytest.raises(EngramError, match="moved/val holds features of train, not of val: write them again"):
+        open_stores("toy", ("train", "val"), features=tmp_path / "moved")
+    start = changed(backbone="conv4", backbone_weights="runs/stage_one.mini_conv4")
+    told = (
+        r"builds on conv4 \(runs/stage_one.mini_conv4\) but these are features of toy_run:Small: .* --backbone toy_run"
+    )
+    with pytest.raises(EngramError, match=told):
+        train(
+            start, features=features, out=tmp_path / "run", results=tmp_path / "results", device="cpu", progress=False
+        )
+    assert not (tmp_path / "run").exists()
 
 
 def test_features_beyond_half_precision_are_refused(run: Path) -> None:

@@ -82,6 +82,15 @@ def test_recipe_comes_back_and_neither_bench_nor_resume_needs_the_weights_again(
     assert not (tmp_path / "new").exists()
 
 
+def test_missing_stage_one_is_told_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    recipe = changed(backbone_weights=str(tmp_path / "stage_one.mini_resnet12_wide"))
+    with pytest.raises(
+        EngramError, match="not there: make it with engram train stage_one/mini_resnet12_wide, or train"
+    ):
+        go(tmp_path / "run", recipe)
+    assert not (tmp_path / "run").exists()
+
+
 def test_checkpoint_from_before_the_key_is_read(stage_one: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(load(stage_one).folder, tmp_path / "old")
     raw = json.loads((folder / "state.json").read_text())

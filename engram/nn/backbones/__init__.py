@@ -11,11 +11,14 @@ from torch import nn
 
 from engram.errors import EngramError, nearest
 from engram.nn.backbones.conv import Conv4, ConvBlocks, Flatten
+from engram.nn.backbones.conv5 import Conv5
 from engram.nn.backbones.conv_maps import ConvMap, CovaConv, RelationConv
 from engram.nn.backbones.conv_same import ConvSame
+from engram.nn.backbones.conv_signed import ConvSigned
 from engram.nn.backbones.film_resnet import FilmResNet12
 from engram.nn.backbones.resnet import ResNet12, ResNet12Map
 from engram.nn.backbones.resnet18 import ResNet18, ResNet18Map
+from engram.nn.backbones.snail import SnailResNet
 from engram.nn.backbones.wide_resnet import WideResNet28
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
@@ -24,6 +27,8 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "conv64_map": ConvMap,
     "conv64_relation": RelationConv,
     "conv64_cova": CovaConv,
+    "conv64_signed": ConvSigned,
+    "conv5": Conv5,
     "conv32": partial(ConvBlocks, width=32),
     "conv32_same": ConvSame,
     "resnet12": ResNet12,
@@ -32,6 +37,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "resnet12_film": FilmResNet12,
     "resnet18": ResNet18,
     "resnet18_map": ResNet18Map,
+    "resnet_snail": SnailResNet,
     "wrn28_10": WideResNet28,
     "flatten": Flatten,
 }

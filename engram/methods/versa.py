@@ -1,0 +1,130 @@
+"""VERSA: Gordon et al., Meta-Learning Probabilistic Inference for Prediction, ICLR 2019.
+
+Small networks turn the mean feature of a class into a Gaussian over the class's weights and bias; the predictive
+probabilities, averaged over samples of the logits, are trained directly. Nothing is fitted at test, and ways and shots
+may change. Caveat: the published figures normalise the queries of a task by their own statistics (``batch_norm =
+"task"``), with one query of every class among them; by default ours are normalised by running statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log, prod
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engram.errors import EngramError
+from engram.nn.heads import class_means
+from engram.nn.task_norm import encode_by_task, normalise_by_task
+from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
+
+LARGEST_LOG_VARIANCE = 20.0
+
+
+@dataclass(frozen=True)
+class VersaConfig:
+    samples: int = 10
+    """of the logits, in training and at test"""
+    width: int = 256
+    """hidden units of the four networks"""
+    batch_norm: Literal["running", "task"] = "running"
+    """task: supports and queries of a task each by their own statistics, at test too, as the reference does"""
+    average: Literal["probabilities", "logits"] = "probabilities"
+    """what is averaged over samples at test; logits: the log of their summed exponentials, as the reference does"""
+
+
+class Posterior(nn.Module):
+    """nu -> (mean, log variance) of weights and of bias by four networks d -> w -> w -> out with ELU between."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.weight_mean, self.weight_log_variance = (self._network(inputs, width, inputs) for _ in range(2))
+        self.bias_mean, self.bias_log_variance = (self._network(inputs, width, 1) for _ in range(2))
+
+    @staticmethod
+    def _network(inputs: int, width: int, outputs: int) -> nn.Sequential:
+        layers = [nn.Linear(inputs, width), nn.Linear(width, width), nn.Linear(width, outputs)]
+        for layer in layers:
+            nn.init.xavier_normal_(layer.weight)
+            nn.init.normal_(layer.bias, std=1e-3)
+        return nn.Sequential(layers[0], nn.ELU(), layers[1], nn.ELU(), layers[2])
+
+    def forward(self, class_features: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(B, n_way, d) -> weight mean and variance (B, n_way, d), bias mean and variance (B, n_way)"""
+
+        def variance(log_variance: Tensor) -> Tensor:
+            return log_variance.clamp(-LARGEST_LOG_VARIANCE, LARGEST_LOG_VARIANCE).exp()
+
+        return (
+            self.weight_mean(class_features),
+            variance(self.weight_log_variance(class_features)),
+            self.bias_mean(class_features)[..., 0],
+            variance(self.bias_log_variance(class_features))[..., 0],
+        )
+
+
+class Versa(EmbeddingMethod):
+    Config = VersaConfig
+    config: VersaConfig
+    card = MethodCard(
+        title="VERSA",
+        paper="Gordon et al., Meta-Learning Probabilistic Inference for Prediction, ICLR 2019",
+        departures=(
+            "BatchNorm: reference, statistics of a task's supports and of its queries, at test too; ours, running "
+            "statistics unless batch_norm = 'task'",
+            "samples at test: reference, drawn anew; ours, fixed draws of noise, dealt to the classes of a query by "
+            "the rank of their mean logit, so that evaluation is repeatable and does not see how classes are numbered",
+            "answer: reference, argmax of the summed exponentials of raw logits; ours, mean probability unless "
+            "average = 'logits'",
+            "log variances: reference, free; ours, kept within -20 and 20",
+        ),
+    )
+
+    def __init__(self, backbone: nn.Module, config: VersaConfig) -> None:
+        super().__init__(backbone, config)
+        for name in ("samples", "width"):
+            if getattr(config, name) < 1:
+                raise EngramError(f"[method] {name} = {getattr(config, name)} but it must be at least 1")
+        self.posterior = Posterior(prod(backbone.out_shape), config.width)  # type: ignore[arg-type]
+        if config.batch_norm == "task":
+            normalise_by_task(backbone)
+            self.card = replace(type(self).card, transductive=True, batch_norm="task")
+
+    def embed(self, episodes: Sequence[Episode]) -> list[Episode]:
+        if self.config.batch_norm == "running":
+            return super().embed(episodes)
+        return [
+            replace(e, support=encode_by_task(self.backbone, e.support), query=encode_by_task(self.backbone, e.query))
+            for e in episodes
+        ]
+
+    def classify(self, episode: Episode, history: History = ()) -> Prediction:
+        """p(c | x) = mean over samples of softmax_c of the logits; the default loss is then the paper's, -log p."""
+        mean, variance = self.logits(episode)
+        sampled = mean + variance.sqrt() * self._noise(mean)
+        log_probs = F.log_softmax(sampled, -1)
+        if self.training or self.config.average == "probabilities":
+            answer = log_probs.logsumexp(0) - log(self.config.samples)
+        else:
+            answer = F.log_softmax(sampled.logsumexp(0), -1)
+        return Prediction(answer, details={"samples": log_probs.exp()})
+
+    def logits(self, episode: Episode) -> tuple[Tensor, Tensor]:
+        """Logits of a query f are Gaussian: mean f.W_c + b_c, variance f^2.V_c + v_c. -> (B, Q, n_way) each"""
+        class_features = class_means(episode.support.flatten(2), episode.support_labels, episode.n_way)
+        weight, weight_variance, bias, bias_variance = self.posterior(class_features)
+        query = episode.query.flatten(2)
+        mean = query @ weight.transpose(-1, -2) + bias[:, None]
+        return mean, query.square() @ weight_variance.transpose(-1, -2) + bias_variance[:, None]
+
+    def _noise(self, mean: Tensor) -> Tensor:
+        """(samples, B, Q, n_way) of N(0, 1); at test a fixed table whose columns go to a query's classes by rank."""
+        if self.training:
+            return torch.randn(self.config.samples, *mean.shape, device=mean.device, dtype=mean.dtype)
+        shape, generator = (self.config.samples, mean.shape[-1]), torch.Generator().manual_seed(0)
+        table = torch.randn(shape, generator=generator, dtype=torch.float64).to(mean)
+        return table[:, mean.argsort(-1).argsort(-1)]

@@ -1,0 +1,136 @@
+"""VERSA: what the posterior sees, the logits against explicit samples of weights, and repeatable evaluation."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from engram.errors import EngramError
+from engram.methods.versa import Posterior, Versa, VersaConfig
+from engram.nn.backbones import Conv5, ConvBlocks, Flatten
+from engram.types import Answers, Episode, TrainBatch
+
+FEATURES, WAYS = 6, 3
+
+
+def build(**settings) -> Versa:
+    torch.manual_seed(0)
+    return Versa(Flatten((FEATURES,)), VersaConfig(**{"width": 8, **settings})).eval()
+
+
+def episode() -> Episode:
+    labels = torch.tensor([[0, 1, 1, 2, 0, 1]]).expand(2, 6)
+    return Episode(torch.randn(2, 6, FEATURES), labels, torch.randn(2, 7, FEATURES), WAYS)
+
+
+def test_parameter_counts():
+    backbone = Conv5((3, 84, 84))
+    assert backbone.out_shape == (256,)
+    method = Versa(backbone, VersaConfig())
+    assert sum(p.numel() for p in method.backbone.parameters()) == 149_504
+    assert sum(p.numel() for p in method.posterior.parameters()) == 658_434
+
+
+def test_the_posterior_sees_class_means_only():
+    method, task = build(), episode()
+    noise = torch.randn(2, 6, FEATURES)
+    centred = torch.zeros_like(noise)
+    for c in range(WAYS):  # perturbations that add up to nothing within a class
+        members = task.support_labels[0] == c
+        centred[:, members] = noise[:, members] - noise[:, members].mean(1, keepdim=True)
+    before, after = method.predict(task), method.predict(replace(task, support=task.support + 5 * centred))
+    torch.testing.assert_close(after.log_probs, before.log_probs, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(method.predict(replace(task, support=task.support + noise)).log_probs, before.log_probs)
+
+
+def test_a_class_ignores_the_others():
+    posterior, means = build().posterior, torch.randn(2, WAYS, FEATURES)
+    changed = torch.cat([means[:, :1], torch.randn(2, WAYS - 1, FEATURES)], 1)
+    for one, other in zip(posterior(means), posterior(changed), strict=True):
+        torch.testing.assert_close(one[:, 0], other[:, 0])
+
+
+def test_sampled_weights_reproduce_the_mean_and_variance_of_the_logits():
+    method, task = build(), episode()
+    mean, variance = method.logits(task)
+    class_features = torch.stack([task.support[0, task.support_labels[0] == c].mean(0) for c in range(WAYS)])
+    weight, weight_variance, bias, bias_variance = method.posterior(class_features[None])
+    draws = 20_000
+    weights = weight[0] + weight_variance[0].sqrt() * torch.randn(draws, WAYS, FEATURES)
+    biases = bias[0] + bias_variance[0].sqrt() * torch.randn(draws, WAYS)
+    logits = torch.einsum("qd,ncd->nqc", task.query[0], weights) + biases[:, None]
+    tolerance = 5 * (variance[0] / draws).sqrt().max().item()
+    torch.testing.assert_close(logits.mean(0), mean[0], atol=tolerance, rtol=0)
+    torch.testing.assert_close(logits.var(0), variance[0], atol=0, rtol=0.06)
+
+
+def test_without_spread_it_is_a_linear_classifier():
+    method, task = build(), episode()
+    for network in (method.posterior.weight_log_variance, method.posterior.bias_log_variance):
+        network[4].weight.data.zero_()
+        network[4].bias.data.fill_(-1e3)
+    expected = F.log_softmax(method.logits(task)[0], -1)
+    torch.testing.assert_close(method.predict(task).log_probs, expected, atol=2e-3, rtol=0)
+
+
+def test_answers_are_mean_probabilities_and_the_loss_is_their_log():
+    method, task = build(), episode()
+    prediction = method.predict(task)
+    samples = prediction.details["samples"]
+    assert samples.shape == (10, 2, 7, WAYS)
+    torch.testing.assert_close(prediction.log_probs.exp(), samples.mean(0))
+    labels = torch.randint(0, WAYS, (2, 7))
+    batch = TrainBatch((task,), (Answers(labels, torch.zeros(2, WAYS).long()),))
+    score = samples.mean(0).gather(-1, labels[..., None]).log().mean()
+    torch.testing.assert_close(method.loss(batch).total, -score)
+    assert score >= samples.gather(-1, labels.expand(10, 2, 7)[..., None]).log().mean()  # Jensen
+    torch.manual_seed(1)
+    first = method.train().loss(batch).total
+    assert not torch.allclose(method.loss(batch).total, first)  # fresh samples in training
+
+
+def test_the_reference_averages_logits_and_answers_otherwise():
+    method, task = build(average="logits"), episode()
+    method.posterior.weight_log_variance[4].bias.data.fill_(2.0)
+    mean, variance = method.logits(task)
+    sampled = mean + variance.sqrt() * method._noise(mean)
+    torch.testing.assert_close(method.predict(task).log_probs, sampled.exp().sum(0).log().log_softmax(-1))
+    ours = Versa(Flatten((FEATURES,)), VersaConfig(width=8)).eval()
+    ours.load_state_dict(method.state_dict())
+    assert not torch.allclose(ours.predict(task).log_probs, method.predict(task).log_probs, atol=0.1)
+
+
+def test_noise_at_test_is_fixed_and_knows_neither_slots_nor_numbers_of_classes():
+    method, task = build(), episode()
+    torch.manual_seed(5)
+    before = method.predict(task).log_probs
+    torch.manual_seed(6)
+    assert torch.equal(method.predict(task).log_probs, before)
+    names, order = torch.tensor([2, 0, 1]), torch.randperm(7)
+    renamed = replace(task, support_labels=names[task.support_labels], query=task.query[:, order])
+    torch.testing.assert_close(method.predict(renamed).log_probs[..., names], before[:, order])
+    table = method._noise(torch.arange(5.0).expand(1, 1, 5))
+    assert table.shape == (10, 1, 1, 5) and len(table.unique()) == 50
+
+
+def test_queries_see_each_other_only_by_the_references_statistics():
+    images = torch.randint(0, 255, (2, 10, 1, 28, 28)).float() / 255
+    labels = torch.tensor([[0, 1, 2]]).expand(2, 3)
+    for kind in ("running", "task"):
+        method = Versa(ConvBlocks((1, 28, 28), width=8), VersaConfig(width=8, batch_norm=kind)).eval()
+        whole = method.predict(Episode(images[:, :3], labels, images[:, 3:], WAYS)).log_probs
+        alone = method.predict(Episode(images[:, :3], labels, images[:, 3:4], WAYS)).log_probs
+        assert torch.allclose(whole[:, :1], alone, atol=1e-4) == (kind == "running")
+        assert method.card.transductive == (kind == "task") and method.card.batch_norm == kind
+
+
+@pytest.mark.parametrize(("settings", "told"), [({"samples": 0}, "samples = 0"), ({"width": 0}, "width = 0")])
+def test_settings_that_cannot_be_are_told(settings, told):
+    with pytest.raises(EngramError, match=rf"\[method\] {told} but it must be at least 1"):
+        build(**settings)
+
+
+def test_variances_stay_finite():
+    posterior = Posterior(FEATURES, 8)
+    assert all(torch.isfinite(part).all() for part in posterior(1e6 * torch.randn(1, WAYS, FEATURES)))
