@@ -1,7 +1,8 @@
 """Engram: few-shot learning that remembers.
 
-``engram.train(recipe)``, ``engram.bench(model)``, ``engram.compare(a, b)`` and ``engram.quickstart()`` are the same
-calls as the command line's; ``engram.audit(method, store)`` audits a model in memory.
+``engram.train(recipe)``, ``engram.bench(model)``, ``engram.compare(a, b)``, ``engram.quickstart()`` and
+``engram.reproduce(studies)`` are the same calls as the command line's; ``engram.audit(method, store)`` audits a model
+in memory.
 Everything is loaded on first use, so a report needs no torch.
 """
 
@@ -31,6 +32,7 @@ _LAZY = {
     "load_recipe": "engram.recipes",
     "compare": "engram.bench.run",
     "quickstart": "engram.quickstart",
+    "reproduce": "engram.reproduce",
     "train": "engram.train",
     "bench": "engram.bench",
 }
@@ -40,7 +42,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'engram' has no attribute '{name}'")
     module = import_module(_LAZY[name])
-    if name in ("train", "bench", "quickstart"):  # modules that can be called, see engram/callable_package.py
+    if name in ("train", "bench", "quickstart", "reproduce"):  # modules that can be called, see callable_package
         return module
     return getattr(module, name)
 

@@ -8,14 +8,16 @@ from typing import NoReturn
 
 import tyro
 
-from engram.commands.measure import audit, bench, compare
-from engram.commands.run import attach, features, pack, quickstart, train
+from engram.commands.measure import audit, bench, compare, picture
+from engram.commands.run import attach, features, pack, quickstart, reproduce, train
 from engram.commands.show import data, import_public, list_, report
 from engram.errors import EngramError
 
 app = tyro.extras.SubcommandApp()
 for command in (quickstart, data, train, features, attach, pack, bench, audit, compare, import_public, list_, report):
     app.command(name=command.__name__.strip("_").replace("_", "-"))(command)
+app.command(name="reproduce")(reproduce)
+app.command(name="picture")(picture)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -112,6 +113,12 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def _seal(raw: dict[str, Any]) -> str:
+    """Of a record's content, to tell a hand-edited one; records from before seals have none."""
+    content = json.dumps({k: v for k, v in raw.items() if k != "seal"}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
 def run_stem(method: str, recipe_name: str) -> str:
     """``cml_bgnn.mini_5w1s``; another method over that recipe is filed under its own name, ``mine.Thing.mini_5w1s``."""
     setting = recipe_name.split("/", 1)[-1]
@@ -139,7 +146,9 @@ def write_record(folder: Path, record: RunRecord) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(_finite(asdict(record)), indent=1, sort_keys=True) + "\n")
+        raw = json.loads(json.dumps(_finite(asdict(record))))
+        raw["seal"] = _seal(raw)
+        temporary.write_text(json.dumps(raw, indent=1, sort_keys=True) + "\n")
         os.link(temporary, path)  # fails where the record exists: the ledger is append-only
         temporary.unlink()
     except FileExistsError as error:
@@ -155,6 +164,11 @@ def read_record(path: Path) -> RunRecord:
         if raw["version"] > LEDGER_VERSION:
             raise EngramError(
                 f"{path} has ledger version {raw['version']} but this Engram reads up to {LEDGER_VERSION}: update it"
+            )
+        if (seal := raw.pop("seal", None)) and seal != _seal(raw):
+            raise EngramError(
+                f"the run record {path} was changed after it was written (its seal is {seal}, its content's "
+                f"{_seal(raw)}): restore it from git or remove it"
             )
         raw["evaluations"] = [Evaluation(**e) for e in raw["evaluations"]]
         return RunRecord(**raw)

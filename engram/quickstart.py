@@ -11,11 +11,10 @@ import torch
 from rich.console import Console
 
 from engram.bench.evaluate import Result
+from engram.bench.picture import episode_arrays
 from engram.bench.run import bench
 from engram.callable_package import make_callable
 from engram.data.datasets import open_split
-from engram.data.episodes import episodes_at, frozen_tasks
-from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.ledger import current_commit, new_run_id
@@ -132,23 +131,7 @@ def _reliability(system: str, result: Result) -> ReliabilityCurve:
     return ReliabilityCurve(system, bins["confidence"], bins["accuracy"], bins["weight"], result.metrics["ece"])
 
 
-@torch.no_grad()
 def _picture(system: str, method: Method, store: Store, device: torch.device) -> list[EpisodePicture]:
     """One test task as a person sees it, with the model's adjacency and answer; nothing for a model without a graph."""
-    tasks = frozen_tasks(store, Protocol("glyphs", n_way=5, n_query=2, n_sequences=1, seed=7))
-    (episode,), (answers,) = episodes_at(store, tasks, 5, device)
-    prediction = method.eval().predict(episode)
-    if "edges" not in prediction.details:
-        return []
-    return [
-        EpisodePicture(
-            episode.support[0, :, 0].cpu().numpy(),
-            episode.support_labels[0].cpu().numpy(),
-            episode.query[0, :, 0].cpu().numpy(),
-            answers.query_labels[0].cpu().numpy(),
-            prediction.details["edges"][0].cpu().numpy(),
-            prediction.log_probs[0].exp().cpu().numpy(),
-            [store.info.class_names[i] for i in tasks.class_ids[0, 0]],
-            system,
-        )
-    ]
+    arrays = episode_arrays(method, store, device)
+    return [] if arrays["edges"] is None else [EpisodePicture(**arrays, title=system)]

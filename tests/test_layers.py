@@ -18,12 +18,14 @@ ALLOWED: dict[str, set[str]] = {
     "methods": {"types", "nn", "methods"},
     "bench": {"types", "data", "nn", "methods", "recipes", "ledger", "train", "bench"},
     "train": {"types", "data", "nn", "methods", "recipes", "ledger", "train", "bench"},
-    "report": {"ledger", "recipes", "report"},
+    "studies": {"ledger", "recipes", "studies"},
+    "report": {"ledger", "recipes", "report", "studies"},
+    "reproduce": {"data", "ledger", "recipes", "report", "reproduce", "studies", "train"},
     "import_public": {"types", "data", "nn", "methods", "recipes", "ledger", "train", "bench"},
 }
 NUMPY_ONLY = ("engram.bench.metrics.", "engram.bench.stream_metrics.")
 """statistics that have one definition: a report may use them, they need no torch"""
-NO_TORCH = ("errors", "ledger", "recipes", "report", "callable_package")
+NO_TORCH = ("errors", "ledger", "recipes", "report", "reproduce", "studies", "callable_package")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

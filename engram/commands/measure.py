@@ -123,6 +123,18 @@ def audit(
         sys.exit(1)
 
 
+def picture(model: flags.Model, out: flags.Target, data: flags.Data = None, device: flags.Device = "auto") -> None:
+    """Keep one answered test task of a model, with its images and the graph of every layer, for the report.
+
+    Args:
+        model: run or checkpoint folder
+        out: file to write, results/pictures/NAME.npz
+    """
+    from engram.bench.picture import write_picture
+
+    print(f"wrote {write_picture(model, out, data, device)}")
+
+
 def compare(first: flags.First, second: flags.Second) -> None:
     """Paired difference of two run records on the tasks both answered.
 

@@ -40,6 +40,7 @@ def train(
     dataset: flags.Name = None,
     precision: flags.Precision = None,
     max_minutes: flags.Minutes = None,
+    whole_run: flags.Switch = False,
     resume: flags.Switch = False,
     test: flags.Switch = True,
     predictions: flags.Switch = False,
@@ -60,6 +61,7 @@ def train(
         dataset: a name of engram data, or folder:PATH for your own images
         precision: bf16 applies on GPUs only
         max_minutes: stop training after this many minutes, then test
+        whole_run: count the minutes of earlier calls too, where the run is resumed
         resume: go on from the run folder's last checkpoint
         test: end after training, without the test protocols
         predictions: keep the probabilities of every query beside the record
@@ -74,6 +76,7 @@ def train(
         recipe, data=data, out=out, results=results, device=device, seed=seed, iterations=iterations, method=method,
         backbone=backbone, dataset=dataset, precision=precision, max_minutes=max_minutes, resume=resume, test=test,
         predictions=predictions, plain=plain, micro_batch=micro_batch, features=features, note=note,
+        whole_run=whole_run,
     )  # fmt: skip
     Console().print(record_table(run.record))
     print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")
@@ -115,3 +118,40 @@ def pack(run: flags.Model, out: flags.Target) -> None:
     from engram.train.pack import pack as call
 
     print(f"wrote {call(Path(run), out)}")
+
+
+def reproduce(
+    studies: flags.Studies,
+    dry_run: flags.Switch = False,
+    budget: flags.Minutes = None,
+    seeds: flags.Seeds = (),
+    device: flags.Device = "auto",
+    scale: flags.Scale = "short",
+    engine: flags.Engine = "local",
+    address: flags.Address = "auto",
+    data: flags.Data = None,
+    results: flags.Results = Path("results/runs"),
+    runs: flags.Folder = Path("runs"),
+    report: flags.Page = Path("results/report.html"),
+) -> None:
+    """Run what a table or figure of the paper still misses, each run in its own process, and draw the report.
+
+    Finished runs are found in the ledger; a stopped one goes on from its last checkpoint. See docs/studies.md.
+
+    Args:
+        studies: table1 ... table4, figure3, figure4, order-leak, memory-stream, ..., a TOML file of your own, or all
+        dry_run: tell what is recorded, what is missing and how long it takes; run nothing
+        budget: minutes for the whole call
+        seeds: in place of the study's
+        scale: short, minutes on one GPU; or paper, the paper's schedule
+        engine: local, one run after another; or ray, one run per GPU of a cluster
+        address: of the Ray cluster
+        runs: folder of the run folders
+        report: HTML file to draw
+    """
+    from engram.reproduce.run import reproduce as call
+
+    call(
+        studies, dry_run=dry_run, budget=budget, seeds=seeds, device=device, scale=scale, engine=engine,
+        address=address, data=data, results=results, runs=runs, report=report,
+    )  # fmt: skip

@@ -51,13 +51,19 @@ def list_(
     show_list(what, results, match)
 
 
-def report(root: flags.Folder = Path("."), check: flags.Switch = False) -> None:
-    """Rebuild the tables of README and docs from results/runs.
+def report(root: flags.Folder = Path("."), check: flags.Switch = False, html: flags.OptionalPage = None) -> None:
+    """Rebuild the tables of README and docs from results/runs; or draw the report of all studies.
 
     Args:
         root: the project's folder
         check: change nothing; fail if a table differs from its rebuild
+        html: draw the report to this file and leave README and docs alone
     """
+    if html:
+        from engram.report.study_report import write_report
+
+        print(f"report: {write_report((), root / 'results/runs', html)}")
+        return
     from engram.report.sections import rebuild
 
     changed = rebuild(root, check)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,23 +19,10 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
+from engram.data.source import SplitSource
 from engram.errors import EngramError
 
 STORE_VERSION = 1
-
-
-@dataclass(frozen=True)
-class SplitSource:
-    """One split as a format reads it: the classes, how many images each has, and a way to read those of one class."""
-
-    class_names: tuple[str, ...]
-    counts: tuple[int, ...]
-    read_class: Callable[[int], Iterator[np.ndarray]]
-    """Class index -> its images in order, each uint8 (channels, height, width) of the store's shape."""
-    image_shape: tuple[int, ...]
-    group_size: int = 1
-    """Consecutive images that are variants of one original (a font, transformed); a task meets one of them at most."""
-    dtype: str = "uint8"
 
 
 @dataclass(frozen=True)

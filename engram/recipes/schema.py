@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -126,10 +127,22 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Of all that decides the result: name, description and paper figure do not."""
-        used = asdict(self, dict_factory=lambda pairs: {k: v for k, v in pairs if v or k not in LATER})
-        decisive = {k: v for k, v in used.items() if k not in ("name", "description", "paper")}
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+        return digest_of(self.to_dict())
+
+
+def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
+    """Of all that decides the result, from `Recipe.to_dict`: name, description and paper figure do not.
+
+    ``without_seed``: runs that differ in their seed alone have the same digest.
+    """
+
+    def used(table: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
+        return {k: v for k, v in table.items() if k not in left_out and (v or k not in LATER)}
+
+    decisive = used(settings, "name", "description", "paper")
+    for name in ("data", "train", "test"):
+        decisive[name] = used(decisive[name], *(["seed"] if without_seed and name == "train" else []))
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:

@@ -43,6 +43,8 @@ def structure(table: dict[str, Any], kind: type[T], where: str) -> T:
     values = {}
     for key, value in table.items():
         try:
+            if get_origin(hints[key]) is tuple and isinstance(value, str):
+                raise TypeError("a text is no list of its letters")
             values[key] = _converter().structure(value, hints[key])
         except Exception as error:  # cattrs raises exception groups of many kinds; each means: the value does not fit
             raise EngramError(f"{where}: {key} = {value!r} does not fit; it takes {_describe(hints[key])}") from error

@@ -25,8 +25,8 @@ def accuracy_by_position(curves: Sequence[PositionCurve]) -> str:
     return _curves(points, "task in the stream", "accuracy", "Accuracy by position in the stream")
 
 
-def validation_curves(curves: Sequence[ValidationCurve]) -> str:
-    """Validation accuracy over training."""
+def validation_curves(curves: Sequence[ValidationCurve], y_label: str = "validation accuracy") -> str:
+    """Validation accuracy over training, of nodes or of edges."""
     points = [
         (
             c.label,
@@ -36,7 +36,7 @@ def validation_curves(curves: Sequence[ValidationCurve]) -> str:
         )
         for c in curves
     ]
-    return _curves(points, "training iteration", "validation accuracy", "Validation accuracy over training")
+    return _curves(points, "training iteration", y_label, f"{y_label.capitalize()} over training")
 
 
 def _curves(points: list[tuple[str, np.ndarray, np.ndarray, np.ndarray]], x_label: str, y_label: str, what: str) -> str:

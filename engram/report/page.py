@@ -43,12 +43,17 @@ class Section:
     body: str
 
 
-def render_page(title: str, headline: str, sections: Sequence[Section], footer: str) -> str:
-    """The page as one string. ``title``, ``headline`` and ``footer`` are plain text."""
+def render_page(
+    title: str, headline: str, sections: Sequence[Section], footer: str, style: str = STYLE, contents: bool = False
+) -> str:
+    """The page as one string. ``title``, ``headline`` and ``footer`` are plain text; ``contents`` lists sections."""
     parts = [
-        f'<section>\n<h2>{escape(s.title)}</h2>\n<p class="how">{escape(s.how_to_read)}</p>\n{s.body}\n</section>'
+        f'<section id="{anchor(s.title)}">\n<h2>{escape(s.title)}</h2>\n<p class="how">{escape(s.how_to_read)}</p>\n'
+        f"{s.body}\n</section>"
         for s in sections
     ]
+    links = [f'<a href="#{anchor(s.title)}">{escape(s.title.split(",")[0])}</a>' for s in sections]
+    listed = ["<nav>", *links, "</nav>"] if contents else []
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -56,13 +61,20 @@ def render_page(title: str, headline: str, sections: Sequence[Section], footer: 
             '<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
-            f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>",
+            f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>",
             f"<body>\n<header>\n<h1>{escape(title)}</h1>",
-            f'<p class="headline">{escape(headline)}</p>\n</header>\n<main>',
+            f'<p class="headline">{escape(headline)}</p>\n</header>',
+            *listed,
+            "<main>",
             *parts,
             f"</main>\n<footer>{escape(footer)}</footer>\n</body>\n</html>\n",
         ]
     )
+
+
+def anchor(title: str) -> str:
+    """``Table 1: miniImageNet`` -> ``table-1-miniimagenet``"""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def quickstart_page(data: QuickstartData) -> str:
@@ -143,11 +155,12 @@ def _result_row(row: QuickstartRow, best: bool) -> str:
     )
 
 
-def _figures(pictures: Sequence[str], kind: str = "figures") -> str:
-    return "\n".join([f'<div class="{kind}">', *(f"<figure>{_limited(p)}</figure>" for p in pictures), "</div>"])
+def figure_grid(pictures: Sequence[str], kind: str = "figures") -> str:
+    """Drawings side by side as the page's width allows; ``kind`` is a class of the style sheet."""
+    return "\n".join([f'<div class="{kind}">', *(f"<figure>{limited(p)}</figure>" for p in pictures), "</div>"])
 
 
-def _limited(svg: str, growth: float = 1.35) -> str:
+def limited(svg: str, growth: float = 1.35) -> str:
     """A drawing that fills its place but is not blown up beyond reading size."""
     match = re.search(r'width="(\d+)"', svg)
     width = round(int(match.group(1)) * growth) if match else 600
@@ -159,7 +172,7 @@ def _positions_section(curves: Sequence[PositionCurve]) -> Section:
         "Each line follows one system along a stream of tasks in shuffled order, the band is its 95 % interval: a line "
         "that rises made use of earlier tasks, a flat one did not."
     )
-    return Section("Accuracy along a stream", sentence, _figures([accuracy_by_position(curves)], "figures one"))
+    return Section("Accuracy along a stream", sentence, figure_grid([accuracy_by_position(curves)], "figures one"))
 
 
 def _named_section(curves: Sequence[PositionCurve]) -> Section:
@@ -168,7 +181,7 @@ def _named_section(curves: Sequence[PositionCurve]) -> Section:
         "once with what it remembers of earlier tasks and once with every task answered afresh. Nothing but content "
         "and name is remembered, so the rise is honest."
     )
-    return Section("Memory along a named stream", sentence, _figures([accuracy_by_position(curves)], "figures one"))
+    return Section("Memory along a named stream", sentence, figure_grid([accuracy_by_position(curves)], "figures one"))
 
 
 def _reliability_section(curves: Sequence[ReliabilityCurve]) -> Section:
@@ -176,7 +189,7 @@ def _reliability_section(curves: Sequence[ReliabilityCurve]) -> Section:
         "Points on the dashed line mean that answers given with 80 % confidence are right 80 % of the time; points "
         "below it are overconfident, above it too timid; the bars show how many answers had each confidence."
     )
-    body = _figures([reliability_diagram(c) for c in curves], "figures small")
+    body = figure_grid([reliability_diagram(c) for c in curves], "figures small")
     return Section("Can the confidence be trusted?", sentence, body)
 
 
@@ -185,7 +198,7 @@ def _episodes_section(pictures: Sequence[EpisodePicture]) -> Section:
         "Labelled supports stand along the top, queries down the side, and a bar gives the probability of each class: "
         "the true class is framed and blue, a wrong winner is orange, and the figure at the end is the true class's."
     )
-    body = "\n".join(_episode(p) for p in pictures)
+    body = "\n".join(episode_html(p) for p in pictures)
     if any(p.edges is not None for p in pictures):
         sentence += (
             " Beside it is the graph, layer by layer: the stronger the blue, the more two images are taken for one "
@@ -194,12 +207,12 @@ def _episodes_section(pictures: Sequence[EpisodePicture]) -> Section:
     return Section("Tasks, answered", sentence, f'<div class="figures wide">{body}</div>')
 
 
-def _episode(picture: EpisodePicture) -> str:
+def episode_html(picture: EpisodePicture) -> str:
     maps = adjacency_maps(picture)
-    layers = "\n".join(['<div class="layers">', *(_limited(m) for m in maps), "</div>"]) if maps else ""
+    layers = "\n".join(['<div class="layers">', *(limited(m) for m in maps), "</div>"]) if maps else ""
     names = "".join(f"<span><b>{class_letter(c)}</b> {escape(n)}</span>" for c, n in enumerate(picture.class_names))
     return (
         f'<figure><h3>{escape(picture.title)}</h3>\n<div class="episode{" graph" if maps else ""}">'
-        f"{_limited(episode_matrix(picture), 1.0)}\n{layers}</div>\n"
+        f"{limited(episode_matrix(picture), 1.0)}\n{layers}</div>\n"
         f'<p class="legend">{names}</p></figure>'
     )

@@ -162,14 +162,25 @@ def describe_protocol(protocol: Mapping[str, Any], markdown: bool = False) -> st
     return ", ".join(words)
 
 
-def paper_figure(row: ResultRow) -> str:
-    """The published figure, only beside the setting it was published for."""
+def quoted(row: ResultRow) -> Mapping[str, Any]:
+    """What the recipe quotes of papers, only beside the setting it was published for; else nothing."""
     paper, planned = row.record.recipe.get("paper"), planned_protocol(row.record.recipe)
     decisive = ("dataset", "split", "n_way", "n_shot", "labelled_fraction", "drop_unlabelled")
-    if not paper or not asks_the_same(row.protocol, {k: planned.get(k) for k in decisive}):
-        return ""
+    return paper if paper and asks_the_same(row.protocol, {k: planned.get(k) for k in decisive}) else {}
+
+
+def paper_figure(row: ResultRow) -> str:
+    """The figure in the paper's table."""
+    paper = quoted(row)
     interval = f" ± {paper['interval']:.2f}" if paper.get("interval") else ""
-    return f"{paper['accuracy']:.2f}{interval} ({paper['table']})"
+    return f"{paper['accuracy']:.2f}{interval} ({paper['table']})" if paper else ""
+
+
+def published_figure(row: ResultRow) -> str:
+    """The figure in the system's own paper or code; "" where the recipe quotes none."""
+    paper = quoted(row)
+    interval = f" ± {paper['published_interval']:.2f}" if paper.get("published_interval") else ""
+    return f"{paper['published']:.2f}{interval}" if paper.get("published") else ""
 
 
 def percent(accuracy: float | None, interval: float | None, digits: int = 2) -> str:

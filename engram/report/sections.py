@@ -2,7 +2,8 @@
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables, ``<!-- audit:begin NAME -->`` ...
 ``<!-- audit:end -->`` holds audits, ``<!-- streams:begin NAME -->`` ... ``<!-- streams:end -->`` holds memory along the
-stream; each marker stands at the start of a line, so that a sentence may speak of it. Figures go to docs/figures.
+stream, ``study`` holds a study and ``claims`` what the paper claims; each marker stands at the start of a line, so that
+a sentence may speak of it. Figures go to docs/figures.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from engram.report.audits import audit_section, check_audit_section
 from engram.report.stream_figures import FOLDER as FIGURES
 from engram.report.stream_figures import stream_figures
 from engram.report.streams import check_stream_section, stream_section
+from engram.report.study_sections import StudyBook, check_claims_section, check_study_section
 from engram.report.tables import check_section, section_text
 
 RUNS = Path("results/runs")
@@ -28,10 +30,13 @@ Check = Callable[[str, str, Sequence[RunRecord]], None]
 
 def sections_of(folder: Path) -> dict[str, tuple[Fill, Check]]:
     """How each kind of section is filled and checked, from the records of a folder."""
+    book = StudyBook(folder)
     return {
         "results": (section_text, check_section),
         "audit": (audit_section, check_audit_section),
         "streams": (partial(stream_section, folder=folder), check_stream_section),
+        "study": (book.section, check_study_section),
+        "claims": (book.claims, check_claims_section),
     }
 
 
@@ -71,11 +76,11 @@ def rebuild(root: Path, check: bool) -> list[str]:
         raise EngramError(f"tables are not rebuilt while records are unreadable: {'; '.join(problems)}")
     pages = [p for p in (root / "README.md", *sorted((root / "docs").rglob("*.md"))) if p.is_file()]
     rebuilt: dict[Path, str] = {}
-    sections = 0
+    sections, kinds = 0, sections_of(root / RUNS)
     for page in pages:
         before = after = page.read_text(encoding="utf-8")
         runs = Path(os.path.relpath(root / RUNS, page.parent)).as_posix()
-        for kind, how in sections_of(root / RUNS).items():
+        for kind, how in kinds.items():
             after, count = replace_sections(kind, how, after, page.relative_to(root).as_posix(), records, runs)
             sections += count
         if after != before:

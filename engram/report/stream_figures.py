@@ -52,7 +52,12 @@ class Line:
 
 
 def stream_figures(records: Sequence[RunRecord], folder: Path) -> dict[str, str]:
-    """File name -> SVG, from streams of `LENGTH` tasks; without any, no figures."""
+    """File name -> SVG with colours of its own, from streams of `LENGTH` tasks; without any, no figures."""
+    return {name: standalone(drawing) for name, drawing in stream_drawings(records, folder).items()}
+
+
+def stream_drawings(records: Sequence[RunRecord], folder: Path) -> dict[str, str]:
+    """The same for a page, whose colours they take."""
     cells = [cell for cell in stream_cells(records) if cell.length == LENGTH]
     along = [position_line(cell, folder) for cell in cells]
     figures = {}
@@ -111,7 +116,7 @@ def draw(lines: Sequence[Line], x_label: str, title: str) -> str:
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
             axes.margins(x=0.04)
     _legend(figure, grid[0][0], labels, columns=3 if len(encoders) > 1 else 1)
-    return standalone(to_svg(figure, f"{title}: {', '.join(labels)}"))
+    return to_svg(figure, f"{title}: {', '.join(labels)}")
 
 
 def _start(name: str) -> int:

@@ -20,6 +20,7 @@ from engram.report.rows import (
     our_figure,
     paper_figure,
     percent,
+    published_figure,
     result_rows,
     system_name,
     training_cost,
@@ -37,6 +38,8 @@ RESULT_HEADER = (
     "Device",
     "Record",
 )
+PUBLISHED_AT = 5
+"""after the paper's figure"""
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
 NO_RUNS = "No runs are recorded yet."
 
@@ -62,7 +65,13 @@ def results_table(records: Sequence[RunRecord], runs: str = "results/runs", meth
     rows = [r for r in result_rows(records) if method in (None, r.record.method)]
     if not rows:
         return NO_RUNS
-    table = markdown_table(RESULT_HEADER, (_result_cells(r, runs) for r in rows), right=(4, 5, 6, 7))
+    header, lines = list(RESULT_HEADER), [_result_cells(r, runs) for r in rows]
+    published = [published_figure(r) for r in rows]
+    if any(published):  # a column only where a system's own paper is quoted
+        header.insert(PUBLISHED_AT, "Published, %")
+        for line, figure in zip(lines, published, strict=True):
+            line.insert(PUBLISHED_AT, figure)
+    table = markdown_table(header, lines, right=range(4, len(header) - 2))
     notes = [NOTE]
     if any(r.protocol.get("slot_order") == "class-order" for r in rows):
         notes.append(f'Rows marked "{CLASS_ORDER_MARK}" are not evidence that history helps.')

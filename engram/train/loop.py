@@ -53,6 +53,8 @@ class Limits:
     """wall time of this call, validations included"""
     max_iterations: int | None = None
     """counted from the start of the run, also where it is resumed"""
+    whole_run: bool = False
+    """max_minutes counts from the start of the run too: a time box that a stop and a resumption leave as it is"""
 
     def __post_init__(self) -> None:
         for name, value in (("max_minutes", self.max_minutes), ("max_iterations", self.max_iterations)):
@@ -75,6 +77,7 @@ def train(
     resume: bool = False,
     max_minutes: float | None = None,
     max_iterations: int | None = None,
+    whole_run: bool = False,
     precision: str | None = None,
     progress: bool = True,
     tensorboard: bool = True,
@@ -85,12 +88,13 @@ def train(
     """Train a recipe on ``stores["train"]``, validate on ``stores["val"]``, keep checkpoints in ``run_folder``.
 
     A falling schedule with ``max_minutes`` ends with the minutes where they run out before the iterations; a resumed
-    run goes by iterations alone, so that it can be repeated. Ctrl-C and SIGTERM finish the step, save without
-    validating, and give status "interrupted"; a second Ctrl-C leaves at once.
+    run goes by iterations alone, so that it can be repeated, unless ``whole_run`` counts the minutes of earlier calls.
+    Ctrl-C and SIGTERM finish the step, save without validating, and give status "interrupted"; a second Ctrl-C leaves
+    at once.
 
     ``plain`` does without fused kernels and captured steps; ``micro_batch`` sequences go through the model at a time.
     """
-    limits = Limits(max_minutes, max_iterations)
+    limits = Limits(max_minutes, max_iterations, whole_run)
     trainer = Trainer(recipe, stores, Path(run_folder), device, precision, plain, micro_batch)
     on_features = len(stores["train"].image_shape) == 1
     if recipe.backbone_weights and not resume and not on_features:  # a resumed run has weights, features had theirs
@@ -127,7 +131,7 @@ class _Loop:
         end = min(settings.iterations, self.limits.max_iterations or settings.iterations)
         reason: StoppedBy = "iterations" if end == settings.iterations else "max_iterations"
         while trainer.iteration < end and not self.stop.requested:
-            if self.limits.share_spent(trainer.elapsed) >= 1 and trainer.iteration > trainer.first_iteration:
+            if self.limits.share_spent(self._spent) >= 1 and trainer.iteration > trainer.first_iteration:
                 reason = "max_minutes"
                 break
             trainer.step(self._schedule_progress())
@@ -146,12 +150,17 @@ class _Loop:
             self._validate()
         return reason
 
+    @property
+    def _spent(self) -> float:
+        return self.trainer.seconds if self.limits.whole_run else self.trainer.elapsed
+
     def _schedule_progress(self) -> float:
         """0..1 of the schedule: by iterations, or by minutes where a falling schedule has to end with them."""
         trainer = self.trainer
         share = trainer.iteration / trainer.settings.iterations
-        if trainer.settings.schedule in ("linear", "cosine") and not trainer.resumed_from:
-            share = max(share, self.limits.share_spent(trainer.elapsed))
+        falls = trainer.settings.schedule in ("linear", "cosine")
+        if falls and (self.limits.whole_run or not trainer.resumed_from):
+            share = max(share, self.limits.share_spent(self._spent))
         return min(1.0, share)
 
     def _look(self) -> None:
@@ -182,7 +191,7 @@ class _Loop:
         trainer = self.trainer
         rate = trainer.steps_per_second
         by_steps = (trainer.settings.iterations - trainer.iteration) / rate if rate else 0.0
-        return Pace(trainer.tasks_per_second, min(by_steps, self.limits.seconds_left(trainer.elapsed)))
+        return Pace(trainer.tasks_per_second, min(by_steps, self.limits.seconds_left(self._spent)))
 
 
 def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:

@@ -103,6 +103,7 @@ def train(
     dataset: str | None = None,
     precision: str | None = None,
     max_minutes: float | None = None,
+    whole_run: bool = False,
     resume: bool = False,
     test: bool = True,
     predictions: bool = False,
@@ -132,7 +133,7 @@ def train(
     try:
         outcome = run_loop(
             chosen, opened, folder, device=where, resume=resume, max_minutes=max_minutes, progress=progress,
-            plain=plain, micro_batch=micro_batch,
+            plain=plain, micro_batch=micro_batch, whole_run=whole_run,
         )  # fmt: skip
         tests = _test(outcome, chosen, opened, where, progress) if test and outcome.status == "finished" else ()
     except Exception as error:

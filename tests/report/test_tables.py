@@ -234,3 +234,12 @@ def test_reports_do_not_import_torch(project: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, str(project)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_systems_own_published_figure_gets_a_column_only_where_there_is_one() -> None:
+    plain = make_record(1, make_evaluation(0.5))
+    assert "Published" not in results_table([plain])
+    paper = {**PAPER, "published": 48.7, "published_interval": 1.84}
+    table = results_table([make_record(2, make_evaluation(0.5), recipe={**RECIPE, "paper": paper})])
+    assert "| Paper, % | Published, % | Ours, % |" in table
+    assert "| 88.62 ± 0.43 (Table 1) | 48.70 ± 1.84 | 50.00" in table

@@ -23,7 +23,7 @@ import numpy as np
 
 from engram.data.formats.form import SPLITS, Form, SplitReading
 from engram.data.formats.images import decode_image
-from engram.data.store import SplitSource
+from engram.data.source import SplitSource
 from engram.errors import EngramError, nearest
 
 EXTENSIONS = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))

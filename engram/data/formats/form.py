@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engram.data.store import SplitSource
+from engram.data.source import SplitSource
 
 SPLITS = ("train", "val", "test")
 

@@ -27,7 +27,7 @@ import numpy as np
 from engram.data.formats.archives import ZipSet, read_tar
 from engram.data.formats.form import SPLITS, Form, SplitReading
 from engram.data.formats.images import decode_image
-from engram.data.store import SplitSource
+from engram.data.source import SplitSource
 from engram.errors import EngramError
 
 IMAGE_SHAPE = (1, 28, 28)

@@ -21,7 +21,7 @@ import numpy as np
 from engram.data.formats.archives import ZipSet
 from engram.data.formats.form import SPLITS, Form, SplitReading, split_files
 from engram.data.formats.images import decode_image
-from engram.data.store import SplitSource
+from engram.data.source import SplitSource
 from engram.errors import EngramError
 
 IMAGE_SHAPE = (3, 84, 84)

@@ -1,0 +1,157 @@
+"""What the paper claims, what we find: a verdict for each claim, computed from records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engram.report.audit import effect_text
+from engram.report.statistics import Difference, spread_ratio_is_clear
+from engram.report.study_cells import Filled, compare
+from engram.report.tables import markdown_table
+from engram.studies.claims import Claim, ClaimTest
+from engram.studies.matching import Ledger
+
+Cells = Mapping[str, Mapping[tuple[str, str], Filled]]
+"""study -> (row, column) -> cell"""
+CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE = "confirmed", "not confirmed", "not testable here"
+NOTE = (
+    "Confirmed: every deciding test shows the effect outside its 95 % interval. Not confirmed: the records show no "
+    "such effect at the scale they were run at, which the finding states. Not testable here: a record is missing, or "
+    "nothing measures it."
+)
+
+
+@dataclass(frozen=True)
+class TestResult:
+    shown: bool | None
+    """None = cannot be told"""
+    words: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    claim: Claim
+    verdict: str
+    words: str
+
+
+def findings(claims: Sequence[Claim], cells: Cells, ledger: Ledger) -> list[Finding]:
+    return [_finding(claim, cells, ledger) for claim in claims]
+
+
+def _finding(claim: Claim, cells: Cells, ledger: Ledger) -> Finding:
+    results = [(test, _result(test, cells, ledger)) for test in claim.tests]
+    deciding = [result for test, result in results if test.decides]
+    if not deciding or any(r.shown is None for r in deciding):
+        verdict = NOT_TESTABLE
+    else:
+        verdict = CONFIRMED if all(r.shown for r in deciding) else NOT_CONFIRMED
+    told = [r for test, r in results if test.decides or r.shown is not None]
+    words = list(dict.fromkeys(r.words for r in told))
+    return Finding(claim, verdict, "; ".join([*words, *([claim.why] if claim.why else [])]))
+
+
+def _result(test: ClaimTest, cells: Cells, ledger: Ledger) -> TestResult:
+    if test.kind == "audit":
+        return _audit(test, ledger)
+    first = cells[test.study][test.first, test.column]
+    second = cells[test.study][test.second, test.second_column or test.column] if test.second else None
+    for cell in (first, second):
+        if cell is not None and not cell.answers:
+            return TestResult(None, missing_words(cell))
+    label = f"{test.label}: " if test.label else ""
+    if test.kind == "reaches":
+        return _reaches(test, first, label)
+    if test.kind == "early":
+        return _early(first, ledger, label)
+    assert second is not None
+    return _steadier(first, second, label) if test.kind == "steadier" else _higher(first, second, label)
+
+
+def missing_words(cell: Filled) -> str:
+    what = f"{cell.row}, {cell.cell.column}: {cell.missing}"
+    return f"{what} (`{cell.command}`)" if cell.command else what
+
+
+def _scale(*cells: Filled) -> str:
+    parts = dict.fromkeys(
+        ("full schedule" if c.scale == "paper" else "short") + (f", {c.cut}" if c.cut else "") for c in cells
+    )
+    return f" ({'; '.join(parts)})"
+
+
+def points(difference: Difference) -> str:
+    return f"{100 * difference.mean:+.2f} ± {100 * difference.interval:.2f}"
+
+
+def _named(first: Filled, second: Filled) -> str:
+    """Two rows of one column, or two columns of one row."""
+    if first.row == second.row:
+        return f"{first.row}, {first.cell.column} minus {second.cell.column}"
+    return f"{first.row} minus {second.row}"
+
+
+def _higher(first: Filled, second: Filled, label: str) -> TestResult:
+    found = compare(first, second)
+    assert found is not None
+    paired = "" if found.paired else ", not paired"
+    name = label or f"{_named(first, second)}: "
+    return TestResult(
+        found.mean > found.interval, f"{name}{points(found)} points, {found.word}{paired}{_scale(first, second)}"
+    )
+
+
+def _reaches(test: ClaimTest, cell: Filled, label: str) -> TestResult:
+    assert cell.estimate is not None
+    figure = f"{100 * cell.estimate.mean:.2f} ± {100 * cell.estimate.interval:.2f} %"
+    shown = 100 * (cell.estimate.mean + cell.estimate.interval) >= cell.cell.paper - test.within
+    return TestResult(shown, f"{label or f'{cell.row}: '}{figure} against {cell.cell.paper:.2f}{_scale(cell)}")
+
+
+def _steadier(first: Filled, second: Filled, label: str) -> TestResult:
+    """The spread over seeds, where each has two seeds or more."""
+    spreads = [c.estimate.seed_deviation if c.estimate else None for c in (first, second)]
+    if spreads[0] is None or spreads[1] is None:
+        return TestResult(None, f"{first.row} and {second.row} have one seed each, which shows no spread")
+    shown = spreads[0] < spreads[1] and spread_ratio_is_clear(
+        spreads[1], spreads[0], len(second.first), len(first.first)
+    )
+    words = f"spread over seeds {100 * spreads[0]:.2f} against {100 * spreads[1]:.2f} points"
+    return TestResult(shown, f"{label}{words}, {'clear' if shown else 'inside the noise'}{_scale(first, second)}")
+
+
+def _early(cell: Filled, ledger: Ledger, label: str) -> TestResult:
+    """The best validation lies in the first half of the schedule for every seed."""
+    assert cell.recipe is not None
+    runs = ledger.trainings(cell.recipe)
+    if not runs:
+        return TestResult(None, f"{cell.row}: no validation over training is recorded")
+    shares = [r.training["best_iteration"] / max(1, r.training["iterations"]) for r in runs.values()]
+    told = ", ".join(f"{share:.0%}" for share in shares)
+    return TestResult(max(shares) <= 0.5, f"{label}best validation after {told} of training{_scale(cell)}")
+
+
+def _audit(test: ClaimTest, ledger: Ledger) -> TestResult:
+    audits = [
+        r for r in ledger.records if r.kind == "audit" and r.recipe_name == test.recipe and r.status == "finished"
+    ]
+    found = [f for f in audits[-1].audit if f["probe"] == test.probe] if audits else []
+    if not found or found[0]["effect"] is None:
+        return TestResult(None, f"no audit of {test.recipe} has the probe '{test.probe}'")
+    shown = found[0]["effect"] > found[0]["bound"]
+    return TestResult(
+        shown, f"{test.label or test.probe}: {effect_text(found[0])}, {'clear' if shown else 'inside the noise'}"
+    )
+
+
+def claims_table(found: Sequence[Finding]) -> str:
+    rows = [
+        (f.claim.text, f.claim.where, f"**{f.verdict}**" if f.verdict != NOT_TESTABLE else f.verdict, f.words)
+        for f in found
+    ]
+    counts = ", ".join(
+        f"{sum(f.verdict == verdict for f in found)} {verdict}" for verdict in (CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE)
+    )
+    table = markdown_table(("The paper claims", "Where", "Verdict", "What we find"), rows)
+    return f"{counts}.\n\n{table}\n\n{NOTE}"

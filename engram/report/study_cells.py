@@ -1,0 +1,125 @@
+"""The cells of a study filled from the ledger: figure, interval, scale, protocol, audit, records, or what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engram.bench.metrics import in_last_quarter
+from engram.ledger import RunRecord
+from engram.recipes import Recipe
+from engram.report.statistics import Difference, Estimate, difference, estimate
+from engram.studies.checks import missing_recipes
+from engram.studies.jobs import recipe_called
+from engram.studies.matching import Answer, Ledger
+from engram.studies.questions import Ask
+from engram.studies.records import correctness
+from engram.studies.schema import Cell, ScaleName, Study
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One cell. Without ``answers`` nothing is recorded: ``missing`` says why and ``command`` what to do."""
+
+    study: str
+    row: str
+    cell: Cell
+    recipe: Recipe | None
+    folder: Path
+    scale: ScaleName = "short"
+    answers: Mapping[int, list[Answer]] = field(default_factory=dict)
+    """seed -> answers to the protocols of the question, the first is the cell's figure"""
+    audit: RunRecord | None = None
+    missing: str = ""
+    command: str = ""
+
+    @property
+    def first(self) -> list[Answer]:
+        return [answers[0] for answers in self.answers.values()]
+
+    @cached_property
+    def values(self) -> list[np.ndarray]:
+        """For each seed the measure of every sequence."""
+        return [measured(correctness(a.evaluation, self.folder), self.cell.measure) for a in self.first]
+
+    @cached_property
+    def estimate(self) -> Estimate | None:
+        return estimate(self.values) if self.answers else None
+
+    @property
+    def protocol(self) -> Mapping[str, Any]:
+        return self.first[0].evaluation.protocol if self.answers else {}
+
+    @property
+    def questions(self) -> tuple[Any, ...]:
+        """Equal for two cells that answered the same tasks in the same order of time."""
+        evaluation = self.first[0].evaluation
+        shape = (evaluation.protocol.get(k) for k in ("dataset_digest", "stream_length", "n_sequences"))
+        return evaluation.tasks_digest, *shape
+
+    @property
+    def cut(self) -> str:
+        """``3,606 of 30,000 steps`` where training stopped before its recipe's end; "" otherwise."""
+        answer = self.first[0]
+        done, planned = answer.training.get("iterations"), answer.record.recipe["train"]["iterations"]
+        return f"{done:,} of {planned:,} steps" if done is not None and done < planned else ""
+
+    def against_paper(self) -> Difference | None:
+        """Ours minus the paper's, with both intervals, in fractions of 1."""
+        if self.estimate is None or not self.cell.paper:
+            return None
+        width = float(np.hypot(self.estimate.interval, self.cell.interval / 100))
+        return Difference(self.estimate.mean - self.cell.paper / 100, width, False, self.estimate.seeds)
+
+
+def measured(correct: np.ndarray, measure: str) -> np.ndarray:
+    """(sequences, steps, queries) -> (sequences,)"""
+    part = {"first": correct[:, :1], "last": correct[:, -1:]}.get(measure, correct)
+    part = in_last_quarter(correct) if measure == "last_quarter" else part
+    return np.asarray(part.reshape(len(part), -1).mean(1))
+
+
+def fill(study: Study, ledger: Ledger, folder: Path) -> dict[tuple[str, str], Filled]:
+    """(row, column) -> the cell: scale paper where it is recorded, else scale short, else what to do."""
+    absent = missing_recipes(study)
+    return {
+        (row.label, cell.column): _filled(study, row.label, cell, ledger, folder, absent) for row, cell in study.cells()
+    }
+
+
+def _filled(study: Study, row: str, cell: Cell, ledger: Ledger, folder: Path, absent: Mapping[str, str]) -> Filled:
+    ask: Ask = tuple(sorted(cell.ask.items()))
+    tries: list[tuple[str, ScaleName]] = [(cell.recipe, "paper"), *((n, "short") for n in cell.short)]
+    for name, scale in [*tries, (cell.recipe, "short")]:
+        if not name or name in absent:
+            continue
+        recipe = recipe_called(name)
+        if answers := ledger.answers(recipe, ask, scale):
+            return Filled(study.name, row, cell, recipe, folder, scale, answers, ledger.audit(recipe))
+    return _empty(study, row, cell, folder, absent, ledger)
+
+
+def _empty(study: Study, row: str, cell: Cell, folder: Path, absent: Mapping[str, str], ledger: Ledger) -> Filled:
+    names = [n for n in (*cell.short, cell.recipe) if n and n not in absent]
+    if not names:
+        why = "no recipe yet" if cell.recipe else "not in the paper"
+        return Filled(study.name, row, cell, None, folder, missing=why)
+    scale: ScaleName = "short" if names[0] in cell.short else "paper"
+    where = study.where if study.own else study.name.replace("_", "-")
+    command = f"engram reproduce {where} --scale {scale}"
+    recipe = recipe_called(names[0])
+    failed = [r for r in ledger.records if r.status == "failed" and r.recipe_name == recipe.name]
+    why = f"failed: {failed[-1].error}" if failed else "not run"
+    return Filled(study.name, row, cell, recipe, folder, scale, missing=why, command=command)
+
+
+def compare(first: Filled, second: Filled) -> Difference | None:
+    """First minus second over the seeds each has, paired where both answered the same tasks; None if one is empty."""
+    if not first.answers or not second.answers:
+        return None
+    return difference(first.values, second.values, first.questions == second.questions)

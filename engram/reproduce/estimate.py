@@ -1,0 +1,75 @@
+"""How long a job takes, from step times that records measured: of the same recipe, else of the most alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engram.ledger import RunRecord
+from engram.recipes.schema import digest_of
+from engram.studies.jobs import Job
+from engram.studies.matching import Ledger
+from engram.studies.questions import Ask
+
+START = 8.0
+"""seconds to start a process and open the data"""
+ONE_BENCH = 30.0
+"""seconds for a bench nothing is known of"""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    seconds: float
+    source: str
+    """where it comes from, in words; "" = nothing is known and the time box stands for it"""
+
+
+def images_per_step(recipe: Mapping[str, Any]) -> int:
+    data, train = recipe["data"], recipe["train"]
+    tasks = train["sequences"] * data["stream_length"]
+    return int(tasks * data["n_way"] * (data["n_shot"] + data["n_query"]) + data.get("class_batch", 0))
+
+
+class StepTimes:
+    """Measured seconds per step of one kind of device, GPU or CPU."""
+
+    def __init__(self, ledger: Ledger, on_gpu: bool) -> None:
+        self.ledger = ledger
+        runs = [r for r in ledger.records if r.kind == "train" and r.training.get("iterations")]
+        self.runs = [r for r in runs if r.training.get("seconds") and r.device.startswith("cpu") != on_gpu]
+
+    def seconds_per_step(self, job: Job) -> tuple[float, str] | None:
+        """Of the newest run of the recipe; else of the same method, else of the same backbone, scaled by images."""
+        settings = job.recipe.to_dict()
+        digest, images = digest_of(settings, without_seed=True), images_per_step(settings)
+        alike: list[tuple[str, list[RunRecord]]] = [
+            ("this recipe", [r for r in self.runs if digest_of(r.recipe, without_seed=True) == digest]),
+            ("this method", [r for r in self.runs if r.method == job.recipe.method and _same_encoder(r, settings)]),
+            ("this backbone", [r for r in self.runs if _same_encoder(r, settings)]),
+        ]
+        for source, runs in alike:
+            if runs:
+                newest = runs[-1]
+                rate = newest.training["seconds"] / newest.training["iterations"]
+                return rate * images / max(1, images_per_step(newest.recipe)), source
+        return None
+
+    def training(self, job: Job, spent: float) -> Estimate | None:
+        """Of what is left of the training; None where neither a step time nor a time box is known."""
+        box = max(0.0, 60 * job.minutes - spent) if job.minutes else None
+        measured = self.seconds_per_step(job)
+        if measured is None:
+            return None if box is None else Estimate(box, "")
+        left = max(0.0, measured[0] * job.recipe.train.iterations - spent)
+        return Estimate(left if box is None else min(left, box), measured[1])
+
+    def bench(self, job: Job, ask: Ask) -> float:
+        """Of the newest answer to this very question, any seed, else a guess."""
+        answers = [a for found in self.ledger.answers(job.recipe, ask, "short").values() for a in found]
+        return sum(a.evaluation.seconds for a in answers[-2:]) if answers else ONE_BENCH
+
+
+def _same_encoder(record: RunRecord, settings: Mapping[str, Any]) -> bool:
+    same = record.recipe.get("backbone") == settings["backbone"]
+    return same and record.recipe["data"]["dataset"] == settings["data"]["dataset"]

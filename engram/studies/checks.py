@@ -1,0 +1,78 @@
+"""What of a study cannot work, found before anything is run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engram.errors import EngramError, nearest
+from engram.recipes import recipe_names
+
+if TYPE_CHECKING:
+    from engram.studies.schema import Row, Study
+
+ASKED = (
+    "n_way", "n_shot", "n_query", "n_sequences", "slot_order", "query_balance", "stream_length", "names",
+    "pool_classes", "recurrence_gap", "drift", "revisit", "erase_history",
+)  # fmt: skip
+"""keys of a protocol that `engram bench` can set"""
+
+
+def check_study(study: Study) -> None:
+    """One sentence with the file, the row and the key; recipes are checked apart, by `missing_recipes`."""
+    where = study.where
+    if not study.columns or not study.rows:
+        raise EngramError(f"{where}: a study needs at least one column and one row")
+    labels = [row.label for row in study.rows]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise EngramError(f"{where}: two rows are called '{label}': give each its own label")
+    for row in study.rows:
+        _check_row(study, row, where)
+    for scale in (study.short, study.paper):
+        if not scale.seeds or len(set(scale.seeds)) < len(scale.seeds) or min(scale.seeds) < 0:
+            raise EngramError(f"{where}: seeds = {list(scale.seeds)} but they must be different and at least 0")
+        if not scale.minutes >= 0:  # nan is refused too
+            raise EngramError(f"{where}: minutes = {scale.minutes} but at least 0 is needed")
+    for pair in study.comparisons:
+        for label in (pair.first, pair.second):
+            if label not in labels:
+                raise EngramError(f"{where} [[compare]]: there is no row '{label}'{nearest(label, labels)}")
+        _check_columns(study, pair.columns, f"{where} [[compare]]")
+
+
+def _check_row(study: Study, row: Row, where: str) -> None:
+    place = f"{where}, row '{row.label}'"
+    columns = [cell.column for cell in row.cells]
+    _check_columns(study, columns, place)
+    if len(set(columns)) < len(columns):
+        raise EngramError(f"{place}: two cells stand in one column: {', '.join(columns)}")
+    for cell in row.cells:
+        if not 0 <= cell.paper <= 100:
+            raise EngramError(f"{place}: paper = {cell.paper} but an accuracy lies between 0 and 100")
+        for key in cell.ask:
+            if key not in ASKED:
+                raise EngramError(f"{place}: ask has the unknown key '{key}'{nearest(key, ASKED)}")
+
+
+def _check_columns(study: Study, columns: tuple[str, ...] | list[str], place: str) -> None:
+    for column in columns:
+        if column not in study.columns:
+            raise EngramError(f"{place}: there is no column '{column}'{nearest(column, study.columns)}")
+
+
+def missing_recipes(study: Study) -> dict[str, str]:
+    """Each recipe the study names that does not exist -> one sentence; a path of a TOML file is looked up as it is."""
+    known = set(recipe_names())
+    found: dict[str, str] = {}
+    for row, cell in study.cells():
+        for name in (cell.recipe, *cell.short, cell.encoder):
+            if name and name not in {*known, *found} and not name.endswith(".toml"):
+                hint = nearest(name, known) if study.own else " yet"
+                found[name] = f"{study.where}, row '{row.label}': there is no recipe '{name}'{hint}"
+    return found
+
+
+def check_recipes(study: Study) -> None:
+    """A study of the user's must name recipes that exist; one of the box keeps the rows of systems still to come."""
+    if study.own and (missing := missing_recipes(study)):
+        raise EngramError("; ".join(missing.values()))

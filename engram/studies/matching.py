@@ -1,0 +1,89 @@
+"""Which records answer which question: by the digest of the recipe and the protocol that was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from engram.ledger import Evaluation, RunRecord
+from engram.recipes import Recipe
+from engram.recipes.schema import digest_of
+from engram.studies.questions import Ask, answers_to, expected_protocols
+from engram.studies.schema import ScaleName
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One record's answer to one protocol, with the run that trained the model."""
+
+    record: RunRecord
+    evaluation: Evaluation
+    trainer: RunRecord
+
+    @property
+    def seed(self) -> int:
+        return int(self.record.recipe["train"]["seed"])
+
+    @property
+    def training(self) -> Mapping[str, Any]:
+        return self.trainer.training
+
+    @property
+    def complete(self) -> bool:
+        """Trained for all iterations of its recipe; also where nothing is trained or nothing is known."""
+        done = self.training.get("iterations")
+        return done is None or done >= self.record.recipe["train"]["iterations"]
+
+
+class Ledger:
+    """Finished records by recipe, whatever the seed; the newest of equal questions counts."""
+
+    def __init__(self, records: Sequence[RunRecord]) -> None:
+        self.records = sorted(records, key=lambda r: (r.started, r.run_id))
+        self.by_id = {r.run_id: r for r in self.records}
+
+    @cached_property
+    def _finished(self) -> dict[str, list[RunRecord]]:
+        found: dict[str, list[RunRecord]] = {}
+        for record in self.records:
+            if record.status == "finished" and record.kind in ("train", "bench"):
+                found.setdefault(digest_of(record.recipe, without_seed=True), []).append(record)
+        return found
+
+    def runs(self, recipe: Recipe) -> list[RunRecord]:
+        """Finished train and bench records of a recipe, any seed, oldest first."""
+        return self._finished.get(digest_of(recipe.to_dict(), without_seed=True), [])
+
+    def answers(self, recipe: Recipe, ask: Ask, scale: ScaleName) -> dict[int, list[Answer]]:
+        """seed -> the newest answer to each protocol of the question; seeds that answered all of them."""
+        wanted = expected_protocols(recipe, ask)
+        found: dict[int, dict[int, Answer]] = {}
+        for record in self.runs(recipe):
+            for evaluation in record.evaluations:
+                answer = Answer(record, evaluation, self.by_id.get(record.trained_by, record))
+                if scale == "paper" and not answer.complete:
+                    continue
+                for number, expected in enumerate(wanted):
+                    if answers_to(evaluation.protocol, expected):
+                        found.setdefault(answer.seed, {})[number] = answer
+        return {
+            seed: [answers[n] for n in range(len(wanted))]
+            for seed, answers in sorted(found.items())
+            if len(answers) == len(wanted)
+        }
+
+    def trainings(self, recipe: Recipe) -> dict[int, RunRecord]:
+        """seed -> the newest finished training run with validation curves."""
+        runs = [r for r in self.runs(recipe) if r.kind == "train" and r.curves.get("iteration")]
+        return {int(r.recipe["train"]["seed"]): r for r in runs}
+
+    @cached_property
+    def _audits(self) -> dict[str, RunRecord]:
+        audits = [r for r in self.records if r.kind == "audit" and r.status == "finished"]
+        return {digest_of(r.recipe, without_seed=True): r for r in audits}
+
+    def audit(self, recipe: Recipe) -> RunRecord | None:
+        """The newest finished audit of a recipe."""
+        return self._audits.get(digest_of(recipe.to_dict(), without_seed=True))

@@ -1,0 +1,160 @@
+"""The report from made-up records: what each cell shows, what is left out, and that it is fast and needs no torch."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from subprocess import run
+
+import numpy as np
+import pytest
+from study_ledger import add_record, write_study
+
+from engram.errors import EngramError
+from engram.ledger import record_path
+from engram.report.sections import rebuild
+from engram.report.study_cells import compare, fill, measured
+from engram.report.study_report import write_report
+from engram.report.study_sections import StudyBook
+from engram.report.study_tables import comparisons_table, study_table, systems_table
+from engram.studies import load_study, study_names
+from engram.studies.jobs import jobs_of
+from engram.studies.matching import Ledger
+from engram.studies.records import trusted_records
+
+PUBLIC = "cml_bgnn/mini_5w1s_public"
+
+
+def cells_of(folder: Path, name: str) -> dict:
+    return fill(load_study(name), Ledger(trusted_records(folder)[0]), folder)
+
+
+def test_a_cell_shows_the_full_schedule_before_a_short_run(tmp_path: Path) -> None:
+    add_record(tmp_path, f"{PUBLIC}_class_order_short", 0.8, number=1)
+    cell = cells_of(tmp_path, "table1")["CML-BGNN, class order", "1-shot"]
+    assert cell.scale == "short" and cell.estimate is not None and abs(cell.estimate.mean - 0.8) < 0.1
+    add_record(tmp_path, f"{PUBLIC}_class_order", 0.9, number=2)
+    assert cells_of(tmp_path, "table1")["CML-BGNN, class order", "1-shot"].scale == "paper"
+
+
+def test_a_cut_run_of_a_paper_recipe_counts_as_short_and_says_so(tmp_path: Path) -> None:
+    add_record(tmp_path, f"{PUBLIC}_class_order", training={"iterations": 5000, "seconds": 60.0})
+    cell = cells_of(tmp_path, "table1")["CML-BGNN, class order", "1-shot"]
+    assert cell.scale == "short" and cell.cut == "5,000 of 70,000 steps"
+
+
+def test_seeds_are_averaged_and_an_edited_record_never_is(tmp_path: Path) -> None:
+    for number, seed in enumerate((111, 222, 333)):
+        last = add_record(tmp_path, "egnn/mini_5w1s", 0.6, seed=seed, number=number)
+    path = record_path(tmp_path, last)
+    raw = json.loads(path.read_text())
+    raw["evaluations"][0]["metrics"]["accuracy"] = 0.99
+    path.write_text(json.dumps(raw))
+    cell = cells_of(tmp_path, "table1")["EGNN†", "1-shot"]
+    assert list(cell.answers) == [111, 222] and cell.estimate is not None and cell.estimate.seeds == 2
+    page = write_report((), tmp_path, tmp_path / "out/report.html").read_text()
+    assert "Records that do not count" in page and path.name in page
+
+
+def test_rows_not_run_give_the_command_and_rows_without_recipe_say_so(tmp_path: Path) -> None:
+    table = study_table(load_study("table1"), cells_of(tmp_path, "table1"), "runs")
+    assert "not run: `engram reproduce table1 --scale paper`" in table
+    assert re.search(r"\| CML-BGNN \(slots.*88\.62 ± 0\.43 \| not run: `engram reproduce table1 --scale short`", table)
+    add_record(tmp_path, "cml_bgnn/mini_5w1s_10k", status="failed", error="out of memory")
+    assert "failed: out of memory" in study_table(load_study("table1"), cells_of(tmp_path, "table1"), "runs")
+
+
+def test_figures_differences_and_words_of_a_table(tmp_path: Path) -> None:
+    add_record(tmp_path, "cml_bgnn/mini_5w1s", 0.5, number=1)
+    add_record(tmp_path, "cml_bgnn/mini_5w1s_no_bayes", 0.5, seed=111, number=2)
+    cells = cells_of(tmp_path, "table1")
+    table = study_table(load_study("table1"), cells, "runs")
+    assert "clear for this seed" in table and "full schedule" in table and "runs/cml_bgnn.mini_5w1s." in table
+    found = compare(cells["CML-BGNN", "1-shot"], cells["CML-BGNN w/o B", "1-shot"])
+    assert found is not None and found.paired  # both answered the same frozen tasks
+    assert "same tasks" in comparisons_table(load_study("table1"), cells)
+    systems = systems_table(load_study("table1"), cells, Ledger(trusted_records(tmp_path)[0]), "runs")
+    assert systems.count("\n| ") >= 24 and "Published, %" in systems
+
+
+def test_measures_of_a_stream(tmp_path: Path) -> None:
+    correct = np.arange(8.0)[None, :, None] * np.ones((3, 8, 5))
+    assert [measured(correct, m)[0] for m in ("accuracy", "first", "last", "last_quarter")] == [3.5, 0, 7, 6.5]
+    add_record(tmp_path, "cml_bgnn/glyphs_leak_class_order", 0.5, rise=0.4)
+    cells = cells_of(tmp_path, "order_leak")
+    first, last = (cells["trained and tested in class order", f"{n} task"].estimate for n in ("first", "last"))
+    assert last.mean - first.mean > 0.25
+
+
+VOID = {"meta", "br", "path", "use", "rect", "image", "hr"}
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def full_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 records: every job of every study that has a recipe, three seeds."""
+    folder, number = tmp_path_factory.mktemp("full") / "runs", 0
+    studies = [load_study(name) for name in study_names()]
+    for scale in ("short", "paper"):
+        for job in jobs_of(studies, scale, (111, 222, 333))[0]:
+            for ask in job.asks:
+                if number < 300:
+                    add_record(
+                        folder, job.recipe, 0.5 + 0.001 * (number % 200), seed=job.recipe.train.seed, sequences=30,
+                        ask=dict(ask) if ask else None, number=number,
+                    )  # fmt: skip
+                    number += 1
+    return folder
+
+
+def test_the_report_of_300_records_is_whole_fast_and_needs_no_torch(full_ledger: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, time, pathlib, engram.report.study_report as r; "
+        f"r.write_report((), pathlib.Path({str(full_ledger)!r}), pathlib.Path({str(tmp_path / 'report.html')!r})); "
+        "print('torch' in sys.modules, time.process_time())"
+    )
+    torch, seconds = run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert torch == "False" and float(seconds) < 10
+    page = (tmp_path / "report.html").read_text()
+    tags = _Tags()
+    tags.feed(page)
+    assert not tags.open
+    assert not re.search(r'(src|href)="(https?:)?//|@import|<script', page)  # nothing from the network
+    for words in ("What the paper claims", "Table 4", "over training", "validation edge accuracy", "Cost against"):
+        assert words in page
+    assert page.count("<svg") > 20 and "prefers-color-scheme: dark" in page and "max-width: 720px" in page
+
+
+def test_a_study_of_ones_own_stands_in_the_report(tmp_path: Path) -> None:
+    row = 'label = "my row"\nshort = "proto_net/glyphs_quick"\ncells = [{ column = "1-shot" }]'
+    mine = load_study(str(write_study(tmp_path / "mine.toml", row)))
+    add_record(tmp_path / "runs", "proto_net/glyphs_quick")
+    page = write_report((mine,), tmp_path / "runs", tmp_path / "r.html").read_text()
+    assert "my row" in page and "engram reproduce mine.toml" in page
+
+
+def test_sections_of_docs_name_known_studies_only(tmp_path: Path) -> None:
+    (tmp_path / "results/runs").mkdir(parents=True)
+    (tmp_path / "README.md").write_text("<!-- study:begin tabel1 -->\n<!-- study:end -->\n")
+    with pytest.raises(EngramError, match="names no known study; did you mean 'table1'"):
+        rebuild(tmp_path, False)
+    (tmp_path / "README.md").write_text("<!-- study:begin overview -->\n<!-- study:end -->\n")
+    assert rebuild(tmp_path, False) == ["README.md"] and rebuild(tmp_path, True) == []
+    assert "`table1`" in (tmp_path / "README.md").read_text()
+    assert "| Study |" in StudyBook(tmp_path / "results/runs").section("overview", [], "")
