@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from engram.bench.encode import encoded
 from engram.bench.fit import check_can_answer
 from engram.bench.metrics import Outcomes, summarise
 from engram.bench.stream_metrics import stream_summary
@@ -72,13 +73,16 @@ def evaluate(
     pieces = []
     console = Console(stderr=True)
     try:
-        with Progress(console=console, disable=not (progress and console.is_terminal), transient=True) as bar:
+        with (
+            Progress(console=console, disable=not (progress and console.is_terminal), transient=True) as bar,
+            encoded(method, store, tasks, device, MAX_IMAGES[torch.device(device).type]) as asked,
+        ):
             job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=tasks.n_sequences)
             at_once = _tasks_at_once(tasks, device)
             size = max(at_once // tasks.stream_length, min(SIDE_BY_SIDE, at_once))
             for start in range(0, tasks.n_sequences, size):
                 part = tasks.slice(slice(start, start + size))
-                pieces.append(_answer(method, store, part, protocol, device))
+                pieces.append(_answer(method, asked, part, protocol, device))
                 bar.advance(job, part.n_sequences)
     finally:
         method.train(training)

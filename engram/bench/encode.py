@@ -1,0 +1,57 @@
+"""Each image through the encoder once: tasks share images, and most methods see them through the encoder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from engram.data.episodes import TaskList
+from engram.data.store import Store
+from engram.types import EmbeddingMethod, Method
+
+LARGEST = 2**30
+"""bytes that features may take"""
+
+
+@contextmanager
+def encoded(method: Method, store: Store, tasks: TaskList, device: torch.device | str, at_once: int) -> Iterator[Store]:
+    """The store to ask from: one of features, while ``method`` takes them as they are, where that is less work."""
+    rows = np.unique(np.concatenate([tasks.support_rows.ravel(), tasks.query_rows.ravel()]))
+    if not _pays(method, store, tasks.support_rows.size + tasks.query_rows.size, len(rows)):
+        yield store
+        return
+    encoder = method.backbone
+    width: tuple[int, ...] = encoder.out_shape  # type: ignore[assignment]
+    features = torch.zeros(len(store.images), *width, device=device)
+    for part in torch.from_numpy(rows).split(at_once):
+        features[part.to(device)] = encoder(store.gather(part).to(device))
+    method.backbone = _Encoded(width)
+    try:
+        yield Store(features, store.offsets, store.info)
+    finally:
+        method.backbone = encoder
+
+
+def _pays(method: Method, store: Store, n_asked: int, n_images: int) -> bool:
+    """Features of an image must not depend on the images beside it, fit in memory, and be asked for more than once."""
+    if not isinstance(method, EmbeddingMethod) or type(method).embed is not EmbeddingMethod.embed:
+        return False
+    is_pixels = store.images.dtype == torch.uint8 and len(store.image_shape) == 3
+    size = 4 * len(store.images) * prod(getattr(method.backbone, "out_shape", (LARGEST,)))
+    return is_pixels and method.card.batch_norm in ("running", "none") and size <= LARGEST and n_asked > 2 * n_images
+
+
+class _Encoded(nn.Module):
+    """In the place of an encoder whose work is done."""
+
+    def __init__(self, out_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.out_shape = out_shape
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features
