@@ -24,6 +24,7 @@ from engram.data.catalogue import DATASETS
 from engram.data.datasets import open_split
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.nn import fused
 from engram.recipes import load_recipe
 from engram.train.build import choose_device
 from engram.train.loop import READ_EVERY, _fast_arithmetic
@@ -115,11 +116,10 @@ def measure(arguments: argparse.Namespace) -> tuple[Measurement, torch.device]:
         stores = {split: synthetic_store(dataset, split) for split in ("train", "val")}
     else:
         stores = {split: open_split(dataset, split, arguments.data) for split in ("train", "val")}
-    trainer = Trainer(recipe, stores, Path("no-such-run"), device, arguments.precision)  # saves nothing: no folder
+    folder = Path("no-such-run")  # nothing is saved
+    trainer = Trainer(recipe, stores, folder, device, arguments.precision, arguments.plain, arguments.micro_batch)
     trainer.begin(resume=False)
-    if arguments.compile:
-        trainer.method.backbone.backbone.compile()  # type: ignore[union-attr]
-    with _fast_arithmetic(device):
+    with _fast_arithmetic(device), fused.plain(arguments.plain):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         total = whole_steps(trainer, arguments.repeats, arguments.warm_up)
@@ -135,7 +135,9 @@ def measure(arguments: argparse.Namespace) -> tuple[Measurement, torch.device]:
         "tasks_per_step": tasks,
         "images_per_step": tasks * data.n_way * (data.n_shot + data.n_query),
         "precision": getattr(trainer.method.backbone, "precision", "fp32"),
-        "compiled": arguments.compile,
+        "plain": arguments.plain,
+        "captured": trainer.stepper.graph is not None,
+        "micro_batch": arguments.micro_batch,
         "threads": torch.get_num_threads(),
         "repeats": arguments.repeats,
     }
@@ -153,7 +155,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None, help="where the datasets lie; ENGRAM_DATA where not given")
     parser.add_argument("--synthetic", action="store_true", help="random images in the dataset's shape")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default=None, help="in place of the recipe's")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the backbone")
+    parser.add_argument("--plain", action="store_true", help="no fused kernels, no captured step")
+    parser.add_argument("--micro-batch", type=int, default=0, help="sequences that go through the model at a time")
     parser.add_argument("--repeats", type=int, default=30, help="what each median is taken of; blocks of 20 on a GPU")
     parser.add_argument("--warm-up", type=int, default=5, help="blocks before the first that counts")
     parser.add_argument("--out", type=Path, default=Path("results/speed"), help="folder the JSON is written to")
