@@ -40,15 +40,13 @@ class Result:
         return Evaluation(self.protocol.to_dict(), self.tasks_digest, self.metrics, round(self.seconds, 3), tasks_file)
 
     def save_tasks(self, path: Path, predictions: bool = False) -> None:
-        """Correctness of every query (so runs can be paired), and all probabilities on request; compressed."""
-        correct = self.outcomes.correct
-        whole = np.isin(correct, (0.0, 1.0)).all()  # no ties: a byte a query, which packs to a bit
-        arrays = {"correct": correct.astype(np.uint8 if whole else np.float16)}
+        """Accuracy of every task (so runs can be paired), and labels and probabilities on request; compressed."""
+        arrays = {"correct": self.outcomes.correct.mean(-1, keepdims=True).astype(np.float32)}
         if predictions:
             arrays["labels"] = self.outcomes.labels.astype(np.uint8)
             arrays["probabilities"] = self.outcomes.probabilities.astype(np.float16)
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(path, **arrays)
 
 
 @torch.no_grad()

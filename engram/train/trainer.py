@@ -16,10 +16,12 @@ from engram.recipes.schema import Recipe
 from engram.train import checkpoint as checkpoints
 from engram.train.batches import (
     BatchSource,
+    check_ranges,
     place,
     random_state,
     restore_random_state,
     training_protocol,
+    training_ranges,
     validation_protocol,
 )
 from engram.train.build import build_method
@@ -53,6 +55,8 @@ class Trainer:
         self.optimiser = build_optimiser(self.method, self.settings, device)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.protocol = training_protocol(recipe).for_store(stores["train"])
+        self.ranges = training_ranges(recipe)
+        check_ranges(stores["train"], self.protocol, self.ranges)
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores["val"])
         self.window = LossWindow()
         self.run_id, self.resumed_from = new_run_id(), ""
@@ -85,7 +89,9 @@ class Trainer:
         self.val_store = place(self.stores["val"], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
-        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, data.class_batch)
+        self.source = BatchSource(
+            train_store, self.protocol, data.augmentation, self.device, data.class_batch, self.ranges
+        )
         torch.manual_seed(self.settings.seed)  # dropout and a method's own samples
         if saved:
             self._restore(saved)
@@ -227,4 +233,5 @@ class Trainer:
 
     @property
     def tasks_per_second(self) -> float:
-        return self.steps_per_second * self.settings.sequences * self.recipe.data.stream_length
+        lengths = self.recipe.data.stream_length_range or (self.recipe.data.stream_length,)
+        return self.steps_per_second * self.settings.sequences * sum(lengths) / len(lengths)
