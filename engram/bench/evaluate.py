@@ -42,11 +42,9 @@ class Result:
         return Evaluation(self.protocol.to_dict(), self.tasks_digest, self.metrics, round(self.seconds, 3), tasks_file)
 
     def save_tasks(self, path: Path, predictions: bool = False) -> None:
-        """The share of right answers of every task (B, T, 1), so that runs can be paired; on request of every query
-        (B, T, Q), with labels and all probabilities."""
+        """Accuracy of every task (so runs can be paired), and labels and probabilities on request; compressed."""
         arrays = {"correct": self.outcomes.correct.mean(-1, keepdims=True).astype(np.float32)}
         if predictions:
-            arrays["correct"] = self.outcomes.correct.astype(np.float16)
             arrays["labels"] = self.outcomes.labels.astype(np.uint8)
             arrays["probabilities"] = self.outcomes.probabilities.astype(np.float16)
         path.parent.mkdir(parents=True, exist_ok=True)

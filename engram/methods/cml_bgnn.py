@@ -54,8 +54,9 @@ class CmlBgnnConfig:
     and takes n_layers, width, bayes, gamma, the samples, transductive and capacity of these keywords."""
     capacity: int = 10240
     """Entries a content memory holds; the oldest task is forgotten first."""
-    reading: tuple[float, float, float, float, float] = Reading()
-    """What unlabelled pictures are worth to a content memory: the fields of `engram.nn.evidence.Reading`, in order."""
+    reading: tuple[float, ...] = Reading()
+    """What unlabelled pictures are worth to a content memory: the fields of `engram.nn.evidence.Reading`, in order;
+    the last may be left out."""
     next_layer: Literal["node", "hidden"] = "node"
     """What the next layer sees: the node before the gate, or the hidden state."""
     bayes: Literal["task", "edge", "none"] = "task"
@@ -76,6 +77,11 @@ class CmlBgnnConfig:
         if self.bayes != "none" and self.gamma > 0 and self.train_samples < 2:
             raise EngramError(
                 f"gamma = {self.gamma} needs train_samples of at least 2, not {self.train_samples}; or set gamma = 0"
+            )
+        if len(self.reading) > len(Reading._fields):
+            raise EngramError(
+                f"reading has {len(self.reading)} numbers but it takes at most {len(Reading._fields)}: "
+                f"{', '.join(Reading._fields)}"
             )
         if self.n_layers < 1 or self.train_samples < 1 or self.test_samples < 0:
             raise EngramError("n_layers and train_samples must be at least 1 and test_samples at least 0")
@@ -130,19 +136,7 @@ class CmlBgnn(EmbeddingMethod):
         super().__init__(backbone, config)
         inputs = prod(backbone.out_shape)  # type: ignore[arg-type]
         bayes = config.bayes != "none"
-        self.graph: SlotGraph | ContentGraph = (
-            ContentGraph(
-                inputs,
-                config.width,
-                config.n_layers,
-                config.capacity,
-                bayes,
-                config.transductive,
-                Reading(*config.reading),
-            )
-            if config.history == "content"
-            else _paper_graph(inputs, config)
-        )
+        self.graph = _content_graph(inputs, config) if config.history == "content" else _paper_graph(inputs, config)
         self.card = replace(
             type(self).card,
             transductive=config.transductive,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from engram.errors import EngramError
 from engram.nn import memory_bank
 from engram.nn.heads import Distance, distances, one_hot
-from engram.nn.memory_bank import MemoryBank
+from engram.nn.memory_bank import SUPPORT, Bank
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
 
@@ -45,8 +45,7 @@ class KnnMemory(EmbeddingMethod):
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """p(c | x) = sum_i w_i L_ic,  w = softmax over the voters i of -D(f(x), f_i) / t,  L_ic = vote of i for c."""
         support, query = episode.support.flatten(2).float(), episode.query.flatten(2).float()
-        bank = memory_bank.from_history(history, support, "knn_memory")
-        memory_bank.check_names(bank, episode.class_names, "knn_memory")
+        bank = memory_bank.from_history(history, support, episode.class_names, "knn_memory", {SUPPORT})
         memory_bank.check_capacity(self.config.capacity, support.shape[1], "knn_memory")
         own = one_hot(episode.support_labels, episode.n_way).to(support.dtype).log()
         votes = torch.cat([own, self._remembered_votes(bank, support, own, episode.class_names)], 1)
@@ -56,16 +55,16 @@ class KnnMemory(EmbeddingMethod):
         scores = torch.where(voters, weights, -torch.inf)[..., None] + votes[:, None]
         log_probs = torch.logsumexp(scores, 2).log_softmax(-1)
         names = memory_bank.names_of(episode.support_labels, episode.class_names)
-        after = memory_bank.append(bank, support, names, memory_bank.next_step(bank), self.config.capacity)
-        return Prediction(log_probs, tuple(after))
+        entries = memory_bank.made(support, SUPPORT, memory_bank.next_step(bank), names)
+        return Prediction(log_probs, tuple(memory_bank.append(bank, entries, self.config.capacity)))
 
-    def _remembered_votes(self, bank: MemoryBank, support: Tensor, own: Tensor, class_names: Tensor | None) -> Tensor:
+    def _remembered_votes(self, bank: Bank, support: Tensor, own: Tensor, class_names: Tensor | None) -> Tensor:
         """log L (B, C, n_way) of remembered supports: by name, or by likeness to the task's supports; -inf = none."""
         if class_names is not None:
-            return memory_bank.match(bank, class_names).to(support.dtype).log()
+            return memory_bank.match(bank, class_names).transpose(1, 2).to(support.dtype).log()
         likeness = -distances(bank.features, support, self.config.distance) / self.config.temperature
         votes = torch.logsumexp(likeness[..., None] + own[:, None], 2).log_softmax(-1)
-        return torch.where((bank.step >= 0)[..., None], votes, -torch.inf)
+        return torch.where((bank.steps >= 0)[..., None], votes, -torch.inf)
 
     def _voters(self, weights: Tensor, votes: Tensor, episode: Episode) -> Tensor:
         """(B, Q, M): the k nearest that have a vote, ties included, and the nearest of each class in the task.

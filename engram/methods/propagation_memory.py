@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from engram.errors import EngramError
 from engram.nn import memory_bank
 from engram.nn.heads import one_hot
+from engram.nn.memory_bank import QUERY, SUPPORT, Bank
 from engram.nn.propagation import neighbour_graph, propagate
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
@@ -55,19 +56,19 @@ class PropagationMemory(EmbeddingMethod):
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """p(c | x) = F_xc / sum_c F_xc,  F = (I - alpha S)^-1 Y,  S = D^-1/2 W D^-1/2 over task and memory."""
         task = torch.cat([episode.support, episode.query], 1).flatten(2).float()
-        bank = memory_bank.from_history(history, task, "propagation_memory")
-        memory_bank.check_names(bank, episode.class_names, "propagation_memory")
+        bank = memory_bank.from_history(history, task, episode.class_names, "propagation_memory", {SUPPORT, QUERY})
         memory_bank.check_capacity(self.config.capacity, task.shape[1], "propagation_memory")
         n_support, n_task = episode.support.shape[1], task.shape[1]
         nodes = torch.cat([task, bank.features], 1)
-        present = F.pad(bank.step >= 0, (n_task, 0), value=True)
+        present = F.pad(bank.steps >= 0, (n_task, 0), value=True)
         graph = neighbour_graph(self._unit(nodes, present), present, self.config.k, self.config.temperature)
         spread = propagate(graph, self._labels(bank, episode, nodes), self.config.alpha)[:, n_support:n_task]
         log_probs = (spread + 1e-9).log().log_softmax(-1)  # a query without any way to a label: even chances
         names = memory_bank.names_of(episode.support_labels, episode.class_names)
         names = F.pad(names, (0, n_task - n_support), value=-1)
-        after = memory_bank.append(bank, task, names, memory_bank.next_step(bank), self.config.capacity)
-        return Prediction(log_probs, tuple(after))
+        kinds = torch.tensor([SUPPORT] * n_support + [QUERY] * (n_task - n_support), device=task.device)
+        entries = memory_bank.made(task, kinds, memory_bank.next_step(bank), names)
+        return Prediction(log_probs, tuple(memory_bank.append(bank, entries, self.config.capacity)))
 
     @staticmethod
     def _unit(nodes: Tensor, present: Tensor) -> Tensor:
@@ -77,11 +78,11 @@ class PropagationMemory(EmbeddingMethod):
         return F.normalize(nodes - centre, dim=-1)
 
     @staticmethod
-    def _labels(bank: memory_bank.MemoryBank, episode: Episode, nodes: Tensor) -> Tensor:
+    def _labels(bank: Bank, episode: Episode, nodes: Tensor) -> Tensor:
         """Y (B, M, n_way). The labels of a class add up to 1, so that one met often does not outweigh a new one."""
         labels = nodes.new_zeros(*nodes.shape[:2], episode.n_way)
         n_support, n_task = episode.support.shape[1], episode.support.shape[1] + episode.query.shape[1]
         labels[:, :n_support] = one_hot(episode.support_labels, episode.n_way).to(nodes.dtype)
         if episode.class_names is not None:
-            labels[:, n_task:] = memory_bank.match(bank, episode.class_names).to(nodes.dtype)
+            labels[:, n_task:] = memory_bank.match(bank, episode.class_names).transpose(1, 2).to(nodes.dtype)
         return labels / labels.sum(1, keepdim=True).clamp(min=1)

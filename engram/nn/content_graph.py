@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from engram.errors import EngramError
-from engram.nn import graph
+from engram.nn import graph, memory_bank
 from engram.nn.bayes import Quadrature
 from engram.nn.continual_graph import GraphAnswer
-from engram.nn.evidence import NODE, Bank, EvidenceGraph, Reading, Task
+from engram.nn.evidence import EvidenceGraph, Reading, Task
 from engram.nn.heads import one_hot
+from engram.nn.memory_bank import CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank
 
 SHRINKAGE = 0.5
-PARTS = len(Bank._fields)
 
 
 class ContentGraph(nn.Module):
@@ -61,8 +61,7 @@ class ContentGraph(nn.Module):
         votes = drawn + 1e-12
         classes = votes / votes.sum(-1, keepdim=True)
         edges = all_edges(drawn.mean(0), classes.mean(0), task.labels)
-        steps = self._histories(answer.bank, answer.entries_per_step, len(task.query))
-        return GraphAnswer(edges[None], classes, None), steps
+        return GraphAnswer(edges[None], classes, None), memory_bank.histories(answer.bank, answer.now, self.capacity)
 
     @torch.no_grad()
     def begin(self, tasks: Sequence[tuple[Tensor, Tensor, Tensor]], query_labels: Tensor) -> None:
@@ -88,38 +87,13 @@ class ContentGraph(nn.Module):
 
     def _bank(self, task: Task, history: tuple[Tensor, ...]) -> Bank:
         """The history as a bank, refused where it belongs to another model, batch or kind of stream."""
-        per_step = task.support.shape[2] + task.query.shape[2] if task.names is None else 2 * task.n_way
-        if self.capacity < per_step:
-            raise EngramError(
-                f"[method] capacity = {self.capacity} entries but one of these tasks makes {per_step}: raise capacity"
-            )
-        batch = task.support.shape[1]
-        if not history:
-            return Bank.empty(batch, self.width, task.support.device)
-        found, wanted = [tuple(part.shape) for part in history], (batch, "entries", self.width)
-        fits = len(history) == PARTS and len(found[0]) == 3 and (found[0][0], found[0][2]) == (batch, self.width)
-        if not fits or any(shape != found[0][:2] for shape in found[1:]):
-            raise EngramError(
-                f"the history holds tensors of {found} but content memory needs {PARTS}, the first {wanted}: "
-                f"hand on the history of the same model and the same streams, or start anew with history=()"
-            )
-        bank = Bank(*history)
-        if bank.steps.shape[1] and bool((bank.kinds == NODE).any()) != (task.names is None):
-            before, here = ("anonymous", "named") if task.names is not None else ("named", "anonymous")
-            raise EngramError(f"the stream was {before} so far but this task is {here}: name all of its tasks or none")
-        made = int((bank.steps[0] == bank.steps[0, -1:]).sum())
-        if made not in (0, per_step):
-            raise EngramError(
-                f"the tasks so far made {made} entries each but this one makes {per_step}: keep ways, shots and "
-                f"queries the same along a stream, or start it anew with history=()"
-            )
-        return bank
-
-    def _histories(self, bank: Bank, per_step: int, n_steps: int) -> list[tuple[Tensor, ...]]:
-        """What is handed on after each step: whole tasks, the newest that fit."""
-        kept, total = self.capacity // per_step * per_step, bank.steps.shape[1]
-        ends = [total - per_step * (n_steps - 1 - step) for step in range(n_steps)]
-        return [tuple(bank.between(end - kept, end)) for end in ends]
+        if task.names is None:
+            n_entries, kinds, names = task.support.shape[2] + task.query.shape[2], {PICTURE}, None
+        else:
+            n_entries, kinds, names = 2 * task.n_way, {CLASS_SUPPORTS, CLASS_QUERIES}, task.names[0]
+        memory_bank.check_capacity(self.capacity, n_entries, "content memory")
+        like = task.support.new_empty(task.support.shape[1], 0, self.width)
+        return memory_bank.from_history(history, like, names, "content memory", kinds)
 
 
 def all_edges(query_class: Tensor, answers: Tensor, labels: Tensor) -> Tensor:

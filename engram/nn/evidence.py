@@ -3,7 +3,7 @@
 Memory is a set of entries; nothing is read by slot, so the order of supports and queries cannot matter, in this task or
 in any earlier one. By name, a class gathers the past supports of its name and, at a small weight, past queries as they
 were answered then; without names, past pictures join the class they look like, or none. All T steps run at once under
-a causal mask: step t sees entries of the steps t - window .. t - 1 only, the same as step by step.
+the causal window of the bank, the same as step by step.
 """
 
 from __future__ import annotations
@@ -14,42 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engram.nn import memory_bank
 from engram.nn.heads import one_hot
-
-SUPPORT, QUERY, NODE = 0, 1, 2
-
-
-class Bank(NamedTuple):
-    """Entries of B streams in time order. Among entries of one step the order means nothing."""
-
-    features: Tensor
-    """(B, E, d)"""
-    weights: Tensor
-    """(B, E) pictures behind an entry"""
-    names: Tensor
-    """(B, E) identity of the class, -1 where there is none"""
-    kinds: Tensor
-    """(B, E) SUPPORT, QUERY (a class's queries as answered) or NODE (one picture without a name)"""
-    steps: Tensor
-    """(B, E)"""
-
-    @classmethod
-    def empty(cls, batch: int, width: int, device: torch.device) -> Bank:
-        whole = torch.zeros(batch, 0, dtype=torch.int64, device=device)
-        return cls(torch.zeros(batch, 0, width, device=device), whole.float(), whole, whole, whole)
-
-    @classmethod
-    def of_steps(cls, features: Tensor, weights: Tensor, names: Tensor, kinds: Tensor, now: Tensor) -> Bank:
-        """Entries of T steps, (T, B, e, d) and (T, B, e), as one bank of T * e entries."""
-        steps = now[:, None, None].expand_as(names)
-        parts = (features, weights, names, kinds.expand_as(names), steps)
-        return cls(*(part.transpose(0, 1).flatten(1, 2) for part in parts))
-
-    def join(self, other: Bank) -> Bank:
-        return Bank(*(torch.cat(pair, 1) for pair in zip(self, other, strict=True)))
-
-    def between(self, start: int, end: int) -> Bank:
-        return Bank(*(part[:, max(0, start) : end] for part in self))
+from engram.nn.memory_bank import CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank
 
 
 class Task(NamedTuple):
@@ -79,7 +46,11 @@ class Reading(NamedTuple):
     past_picture: float = 0.05
     """a picture of an earlier task that has no name"""
     refusal: float = 0.3
-    """cosine below which a picture without a name joins no class"""
+    """cosine below which a picture without a name joins no class, where only one is in sight"""
+    crowd: float = 0.0
+    """how the refusal grows with the pictures in sight, crowd * log(number): with many to choose from, choose well"""
+    node: float = 0.0
+    """how far each node of a task without names first moves towards its likes in memory"""
 
 
 class EvidenceAnswer(NamedTuple):
@@ -91,13 +62,8 @@ class EvidenceAnswer(NamedTuple):
     """(T, B, n_way) labelled pictures, or their worth, behind each class"""
     bank: Bank
     """the entries given and those of all T steps, nothing dropped yet"""
-    entries_per_step: int
-
-
-def visible(steps: Tensor, now: Tensor, window: int) -> Tensor:
-    """Which entries a step may read: made before it, at most ``window`` steps ago. (B, E), (T,) -> (T, B, E)"""
-    age = now[:, None, None] - steps
-    return (age > 0) & (age <= window)
+    now: Tensor
+    """(T, B) the time of each step"""
 
 
 def class_sums(features: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,9 +76,9 @@ def gather_by_name(bank: Bank, names: Tensor, mask: Tensor, worth: Tensor) -> tu
 
     Shapes: names (T, B, N), mask (T, B, E), worth w (B, E) -> (T, B, N, d), (T, B, N)
     """
-    same = (names[..., None] == bank.names[:, None, :]) & mask[:, :, None, :]
+    same = memory_bank.match(bank, names) & mask[:, :, None, :]
     share = same.to(worth.dtype) * worth[:, None, :]
-    return share @ bank.features, share.sum(-1)
+    return torch.einsum("tbne,bed->tbnd", share, bank.features), share.sum(-1)
 
 
 def cosines(nodes: Tensor, state: Tensor) -> Tensor:
@@ -120,14 +86,33 @@ def cosines(nodes: Tensor, state: Tensor) -> Tensor:
     return nodes @ F.normalize(state, dim=-1).transpose(-1, -2)
 
 
-def join_by_content(bank: Bank, mask: Tensor, logits: Tensor, refusal: float) -> tuple[Tensor, Tensor]:
-    """Past pictures join the class they look like, or none: a_e = softmax([k cos(f_e, h_c) ; k k0]), sums over e.
+def likeness(nodes: Tensor, bank: Bank) -> Tensor:
+    """cos(v, f_e) of unit vectors for every entry: (T, B, n, d) -> (T, B, n, E)
 
-    Shapes: mask (T, B, E), logits (T, B, E, N) -> (T, B, N, d), (T, B, N)
+    As one product for each stream, for a bank repeated over T steps would not fit.
     """
-    refuse = torch.full_like(logits[..., :1], refusal)
-    share = torch.cat([logits, refuse], -1).softmax(-1)[..., :-1] * mask[..., None]
-    return share.transpose(-1, -2) @ bank.features, share.sum(-2)
+    return torch.einsum("tbnd,bed->tbne", nodes, bank.features)
+
+
+def join_by_content(bank: Bank, mask: Tensor, logits: Tensor, refusal: Tensor) -> tuple[Tensor, Tensor]:
+    """Past pictures join the class they look like, or none: a_e = softmax([k cos(f_e, h_c) ; r]), sums over e.
+
+    Shapes: mask (T, B, E), logits (T, B, N, E), refusal r (T, B, 1, 1) -> (T, B, N, d), (T, B, N)
+    """
+    refuse = refusal.expand_as(logits[..., :1, :])
+    share = torch.cat([logits, refuse], -2).softmax(-2)[..., :-1, :] * mask[..., None, :]
+    return torch.einsum("tbne,bed->tbnd", share, bank.features), share.sum(-1)
+
+
+def attend(bank: Bank, mask: Tensor, logits: Tensor) -> Tensor:
+    """What each node finds in memory, on the unit sphere: r_i ~ sum_e a_ie f_e, a_ie = sigmoid(k cos(v_i, f_e) - r).
+
+    No softmax: a node that is itself in memory would find nothing but itself. 0 where nothing is there.
+
+    Shapes: mask (T, B, E), logits (T, B, n, E) -> (T, B, n, d)
+    """
+    share = logits.sigmoid() * mask[..., None, :]
+    return F.normalize(torch.einsum("tbne,bed->tbnd", share, bank.features), dim=-1)
 
 
 class EvidenceGraph(nn.Module):
@@ -158,24 +143,59 @@ class EvidenceGraph(nn.Module):
         self.bias = nn.Parameter(torch.tensor(-8.0))
         self.log_variance = nn.Parameter(torch.tensor(0.0))
 
-    def forward(self, task: Task, bank: Bank, capacity: int) -> EvidenceAnswer:
+    def forward(self, task: Task, past: Bank, capacity: int) -> EvidenceAnswer:
         task = task._replace(support=self._project(task.support), query=self._project(task.query))
-        first = bank.steps[:, -1].amax() + 1 if bank.steps.shape[1] else 0
-        now = torch.arange(len(task.support), device=task.support.device) + first
-        current, count = class_sums(task.support, one_hot(task.labels, task.n_way))
+        now = memory_bank.next_step(past) + torch.arange(len(task.support), device=task.support.device)[:, None]
+        total, evidence = class_sums(task.support, one_hot(task.labels, task.n_way))
+        entries = self._entries(task, total, evidence, now)
+        bank = memory_bank.join(past, memory_bank.in_time(entries))
+        mask = memory_bank.visible(bank.steps, now, capacity)
         if task.names is None:
-            per_step = task.support.shape[2] + task.query.shape[2]
-            bank = bank.join(self._nodes(task, now))
-            total, evidence = current, count
+            task = self._read_nodes(task, bank, mask)
+            total, evidence = class_sums(task.support, one_hot(task.labels, task.n_way))
         else:
-            per_step = 2 * task.n_way
-            past, worth, bank = self._read_names(task, task.names, (current, count), bank, now, capacity)
-            total, evidence = current + past, count + worth
-        mask = visible(bank.steps, now, capacity // per_step)
+            known, worth = gather_by_name(bank, task.names, mask, bank.weights * (bank.kinds == CLASS_SUPPORTS))
+            entries = self._answered(task, entries, (total + known) / (evidence + worth)[..., None])
+            bank = memory_bank.join(past, memory_bank.in_time(entries))
+            value = torch.where(bank.kinds == CLASS_SUPPORTS, 1.0, self.reading.past_query)
+            known, worth = gather_by_name(bank, task.names, mask, bank.weights * value)
+            total, evidence = total + known, evidence + worth
         state, weight = self._layers(task, bank, mask, total, evidence)
         variance = (self.log_variance.exp() / weight)[..., None, :].expand(*task.query.shape[:-1], -1)
         mean = self.log_scale.exp() * cosines(task.query, state) + self.bias
-        return EvidenceAnswer(mean, variance, weight, bank, per_step)
+        return EvidenceAnswer(mean, variance, weight, bank, now)
+
+    def _entries(self, task: Task, total: Tensor, count: Tensor, now: Tensor) -> Bank:
+        """What T steps leave behind: without names every picture; by name the mean of each class's supports and, beside
+        it, a place for the mean of its queries as answered."""
+        if task.names is None:
+            return memory_bank.made(torch.cat([task.support, task.query], 2), PICTURE, now)
+        kinds = torch.tensor([CLASS_SUPPORTS, CLASS_QUERIES], device=now.device).repeat_interleave(task.n_way)
+        means = total / count[..., None]
+        parts = [torch.cat([part, torch.zeros_like(part)], 2) for part in (means, count)]
+        return memory_bank.made(parts[0], kinds, now, torch.cat([task.names, task.names], 2), parts[1])
+
+    def _answered(self, task: Task, entries: Bank, state: Tensor) -> Bank:
+        """The entries of named steps with the queries in their places, as answered with the supports known then."""
+        answer = (self.reading.sharpness * cosines(task.query, state)).softmax(-1)
+        joined, share = class_sums(task.query, answer)
+        means = joined / share[..., None].clamp(min=1e-6)
+        features, weights = (part[:, :, : task.n_way] for part in entries[:2])
+        return entries._replace(features=torch.cat([features, means], 2), weights=torch.cat([weights, share], 2))
+
+    def _read_nodes(self, task: Task, bank: Bank, mask: Tensor) -> Task:
+        """Each node moved towards its likes in memory, v + node * r, on the unit sphere again."""
+        if not self.reading.node:
+            return task
+        nodes, n_support = torch.cat([task.support, task.query], 2), task.support.shape[2]
+        found = attend(bank, mask, 2 * self.reading.sharpness * likeness(nodes, bank) - self._refusal(mask))
+        moved = F.normalize(nodes + self.reading.node * found, dim=-1)
+        return task._replace(support=moved[:, :, :n_support], query=moved[:, :, n_support:])
+
+    def _refusal(self, mask: Tensor) -> Tensor:
+        """The logit of joining nothing: (T, B, E) -> (T, B, 1, 1)"""
+        in_sight = mask.sum(-1).clamp(min=1)[..., None, None]
+        return 2 * self.reading.sharpness * self.reading.refusal + self.reading.crowd * in_sight.log()
 
     def _layers(self, task: Task, bank: Bank, mask: Tensor, total: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         """Node updates: state (T, B, N, d) and the evidence behind it (T, B, N), to which queries add none."""
@@ -187,8 +207,8 @@ class EvidenceGraph(nn.Module):
                 joined, company = class_sums(task.query, reading.query * answer)
                 gathered = gathered + joined
             if task.names is None and bank.steps.shape[1]:
-                logits = 2 * reading.sharpness * cosines(bank.features, state)
-                joined, share = join_by_content(bank, mask, logits, 2 * reading.sharpness * reading.refusal)
+                logits = 2 * reading.sharpness * likeness(F.normalize(state, dim=-1), bank)
+                joined, share = join_by_content(bank, mask, logits, self._refusal(mask))
                 gathered, weight = gathered + reading.past_picture * joined, weight + reading.past_picture * share
             state = gathered / (weight + company)[..., None]
         return state, weight
@@ -196,32 +216,3 @@ class EvidenceGraph(nn.Module):
     def _project(self, features: Tensor) -> Tensor:
         """Unit vectors under the learned metric. (..., inputs) -> (..., width)"""
         return F.normalize(self.metric(features - self.centre), dim=-1)
-
-    def _read_names(
-        self, task: Task, names: Tensor, supports: tuple[Tensor, Tensor], bank: Bank, now: Tensor, capacity: int
-    ) -> tuple[Tensor, Tensor, Bank]:
-        """Evidence by name: past supports, then past queries as they were answered with the supports known then."""
-        current, count = supports
-        window = capacity // (2 * task.n_way)
-        means, kind = current / count[..., None], torch.tensor([SUPPORT], device=now.device)
-        labelled = bank.join(Bank.of_steps(means, count, names, kind, now))
-        mask = visible(labelled.steps, now, window)
-        past, worth = gather_by_name(labelled, names, mask, labelled.weights * (labelled.kinds == SUPPORT))
-        state = (current + past) / (count + worth)[..., None]
-        answer = (self.reading.sharpness * cosines(task.query, state)).softmax(-1)
-        joined, share = class_sums(task.query, answer)
-        answered = joined / share[..., None].clamp(min=1e-6)
-        # Supports and queries of a step side by side, so that the bank stays in time order.
-        kinds = torch.tensor([SUPPORT, QUERY], device=now.device).repeat_interleave(task.n_way)
-        made = [torch.cat(pair, 2) for pair in ((means, answered), (count, share), (names, names))]
-        bank = bank.join(Bank.of_steps(made[0], made[1], made[2], kinds, now))
-        value = torch.where(bank.kinds == SUPPORT, 1.0, self.reading.past_query)
-        mask = visible(bank.steps, now, window)
-        return *gather_by_name(bank, names, mask, bank.weights * value), bank
-
-    def _nodes(self, task: Task, now: Tensor) -> Bank:
-        """Every picture of T steps as an entry of its own, without a name."""
-        nodes = torch.cat([task.support, task.query], 2)
-        ones = torch.ones_like(nodes[..., 0])
-        nameless, kind = torch.full_like(ones, -1, dtype=torch.int64), torch.tensor([NODE], device=now.device)
-        return Bank.of_steps(nodes, ones, nameless, kind, now)

@@ -13,36 +13,69 @@ from torch import Tensor
 
 from engram.errors import EngramError
 
-PARTS = 3
+SUPPORT, QUERY, PICTURE, CLASS_SUPPORTS, CLASS_QUERIES = range(5)
+KINDS = ("supports", "queries", "pictures", "supports of a class together", "queries of a class together")
 
 
-class MemoryBank(NamedTuple):
+class Bank(NamedTuple):
     """Entries of B streams in the order of their steps; empty places, if any, stand first."""
 
     features: Tensor
-    """(B, C, d), zero where empty"""
+    """(B, E, d), zero where empty"""
+    weights: Tensor
+    """(B, E) pictures behind an entry, zero where empty"""
     names: Tensor
-    """(B, C) int64 name of each entry, -1 = none"""
-    step: Tensor
-    """(B, C) int64 step that brought it, never falling along C; -1 = empty"""
+    """(B, E) int64 name of each entry, -1 = none"""
+    kinds: Tensor
+    """(B, E) int64 place in `KINDS`: each method makes its own, which tells its history from another's; -1 = empty"""
+    steps: Tensor
+    """(B, E) int64 step that brought it, never falling along E; -1 = empty"""
 
 
-def empty(batch: int, width: int, device: torch.device | str, dtype: torch.dtype = torch.float32) -> MemoryBank:
+def empty(batch: int, width: int, device: torch.device | str) -> Bank:
     none = torch.zeros(batch, 0, dtype=torch.int64, device=device)
-    return MemoryBank(torch.zeros(batch, 0, width, dtype=dtype, device=device), none, none)
+    return Bank(torch.zeros(batch, 0, width, device=device), none.float(), none, none, none)
 
 
-def from_history(history: tuple[Tensor, ...], features: Tensor, method: str) -> MemoryBank:
-    """The bank in a history, empty for ``()``, checked against the features (B, n, d) that are to meet it."""
+def made(
+    features: Tensor, kinds: Tensor | int, steps: Tensor, names: Tensor | None = None, weights: Tensor | None = None
+) -> Bank:
+    """New entries, one picture each and without a name where nothing else is said.
+
+    Shapes: features (..., B, e, d), kinds one or (e,), steps (..., B), names and weights (..., B, e)
+    """
+    like = steps[..., None].expand(features.shape[:-1])
+    names = torch.full_like(like, -1) if names is None else names
+    weights = torch.ones_like(features[..., 0]) if weights is None else weights
+    return Bank(features, weights, names, torch.as_tensor(kinds, device=like.device).expand_as(like), like)
+
+
+def in_time(entries: Bank) -> Bank:
+    """Entries of T steps, (T, B, e, ...), as one bank of T * e in the order of time, (B, T e, ...)."""
+    return Bank(*(part.transpose(0, 1).flatten(1, 2) for part in entries))
+
+
+def join(bank: Bank, later: Bank) -> Bank:
+    return Bank(*(torch.cat(pair, 1) for pair in zip(bank, later, strict=True)))
+
+
+def from_history(
+    history: tuple[Tensor, ...], features: Tensor, class_names: Tensor | None, method: str, kinds: set[int]
+) -> Bank:
+    """The bank in a history, empty for ``()``, checked against the task that is to meet it.
+
+    ``features`` (B, n, d) and ``class_names`` are the task's; ``kinds`` are the entries that ``method`` makes of it.
+    """
     batch, _, width = features.shape
     if not history:
-        return empty(batch, width, features.device, features.dtype)
-    if len(history) != PARTS or [h.ndim for h in history] != [3, 2, 2]:
+        return empty(batch, width, features.device)
+    axes = [3, 2, 2, 2, 2]
+    if [part.ndim for part in history] != axes:
         raise EngramError(
-            f"{method} keeps {PARTS} tensors of 3, 2 and 2 axes but the history has {len(history)} of "
-            f"{[h.ndim for h in history]}: start the stream with an empty history, or with one of this method"
+            f"{method} keeps {len(axes)} tensors of {axes} axes but the history has {len(history)} of "
+            f"{[part.ndim for part in history]}: start the stream with an empty history, or with one of this method"
         )
-    bank = MemoryBank(*history)
+    bank = Bank(*history)
     if len(bank.features) != batch:
         raise EngramError(
             f"{method} was given {batch} streams but a history of {len(bank.features)}: hand on the history of the "
@@ -53,14 +86,19 @@ def from_history(history: tuple[Tensor, ...], features: Tensor, method: str) -> 
             f"{method} remembers features of width {bank.features.shape[2]} but the task's have {width}: "
             f"hand on a history of the same backbone and settings"
         )
+    _check_names(bank, class_names, method)
+    found = {kind for kind in range(len(KINDS)) if bool((bank.kinds == kind).any())}
+    if found and found != kinds:
+        have, want = (" and ".join(KINDS[kind] for kind in sorted(those)) for those in (found, kinds))
+        raise EngramError(
+            f"{method} remembers {want} but the history holds {have}: hand on the history of the same method"
+        )
     return bank
 
 
-def check_names(bank: MemoryBank, class_names: Tensor | None, method: str) -> None:
+def _check_names(bank: Bank, class_names: Tensor | None, method: str) -> None:
     """A stream is named from start to end, or not at all: half of it could be neither matched nor told apart."""
-    if bank.step.shape[1] == 0:
-        return
-    filled = bank.step >= 0
+    filled = bank.steps >= 0
     named = int(((bank.names >= 0) & filled).any(1).sum())
     streams = int(filled.any(1).sum())
     if class_names is None and named:
@@ -90,53 +128,55 @@ def names_of(labels: Tensor, class_names: Tensor | None) -> Tensor:
     return torch.where(labels >= 0, class_names.gather(1, labels.clamp(min=0)), -1)
 
 
-def match(bank: MemoryBank, class_names: Tensor) -> Tensor:
-    """Which entries bear the name of which class: (B, C), (B, n_way) -> (B, C, n_way) bool."""
-    return (bank.names[:, :, None] == class_names[:, None, :]) & (bank.step >= 0)[:, :, None]
+def match(bank: Bank, class_names: Tensor) -> Tensor:
+    """Which entries bear the name of which class: (B, E), (..., B, n_way) -> (..., B, n_way, E) bool."""
+    return (class_names[..., None] == bank.names[:, None]) & (bank.steps >= 0)[:, None]
 
 
-def next_step(bank: MemoryBank) -> Tensor:
+def next_step(bank: Bank) -> Tensor:
     """(B,) the step after the last one remembered; 0 for an empty bank."""
-    if bank.step.shape[1] == 0:
-        return torch.zeros(len(bank.step), dtype=torch.int64, device=bank.step.device)
-    return bank.step[:, -1] + 1
+    if bank.steps.shape[1] == 0:
+        return torch.zeros(len(bank.steps), dtype=torch.int64, device=bank.steps.device)
+    return bank.steps[:, -1] + 1
 
 
-def visible(step: Tensor, now: Tensor, capacity: int) -> Tensor:
-    """Which entries a reader at each time sees: of the steps before it, the latest that fit the capacity together.
+def visible(steps: Tensor, now: Tensor, capacity: int) -> Tensor:
+    """The causal window of T readers at once: of the steps before each, the latest that fit the capacity together.
 
-    The same window that `append` leaves, for all readers at once: entry e is seen at time t where 0 <= step_e < t and
-    no more than ``capacity`` entries have a step in [step_e, t).
+    Entry e is seen at time t where 0 <= step_e < t and no more than ``capacity`` entries have a step in [step_e, t).
 
-    Shapes: step (B, C) never falling along C, now (B, R) -> (B, R, C) bool
+    Shapes: steps (B, E) never falling along E, now (T, B) -> (T, B, E) bool
     """
-    step, now = step.contiguous(), now.contiguous()
-    since = torch.searchsorted(step, now)[:, :, None] - torch.searchsorted(step, step)[:, None, :]
-    return (step >= 0)[:, None, :] & (step[:, None, :] < now[:, :, None]) & (since <= capacity)
+    steps, times = steps.contiguous(), now.T.contiguous()
+    since = torch.searchsorted(steps, times).T[..., None] - torch.searchsorted(steps, steps)
+    return (steps >= 0) & (steps < now[..., None]) & (since <= capacity)
 
 
-def append(bank: MemoryBank, features: Tensor, names: Tensor, step: Tensor, capacity: int) -> MemoryBank:
-    """The bank after one more step of entries, at most ``capacity`` of them in each stream.
-
-    Shapes: features (B, S, d), names (B, S), step (B,) above all remembered
-    """
-    now = step[:, None]
-    joined = MemoryBank(
-        torch.cat([bank.features, features], 1),
-        torch.cat([bank.names, names], 1),
-        torch.cat([bank.step, now.expand_as(names)], 1),
-    )
-    return keep(joined, visible(joined.step, now + 1, capacity)[:, 0])
+def append(bank: Bank, entries: Bank, capacity: int) -> Bank:
+    """The bank after one more step of entries (B, e, ...), at most ``capacity`` of them in each stream."""
+    joined = join(bank, entries)
+    return keep(joined, visible(joined.steps, next_step(joined)[None], capacity)[0])
 
 
-def keep(bank: MemoryBank, kept: Tensor) -> MemoryBank:
-    """Only the entries of the mask (B, C); places that no stream uses any more are given up."""
+def keep(bank: Bank, kept: Tensor) -> Bank:
+    """Only the entries of the mask (B, E); places that no stream uses any more are given up."""
     size = int(kept.sum(1).max()) if kept.shape[1] else 0
     order = kept.to(torch.int8).argsort(stable=True, dim=1)[:, kept.shape[1] - size :]  # forgotten ones first
     kept = kept.gather(1, order)
     features = bank.features.gather(1, order[..., None].expand(-1, -1, bank.features.shape[2]))
-    return MemoryBank(
-        torch.where(kept[..., None], features, 0),
-        torch.where(kept, bank.names.gather(1, order), -1),
-        torch.where(kept, bank.step.gather(1, order), -1),
+    rest = (
+        torch.where(kept, part.gather(1, order), nothing)
+        for part, nothing in zip(bank[1:], (0.0, -1, -1, -1), strict=True)
     )
+    return Bank(torch.where(kept[..., None], features, 0), *rest)
+
+
+def histories(bank: Bank, now: Tensor, capacity: int) -> list[tuple[Tensor, ...]]:
+    """What is handed on after each of T steps: what a reader of the next one sees, as views of one bank.
+
+    For streams that have come the same way, so that the window of one is the window of all: now (T, B).
+    """
+    kept = visible(bank.steps[:1], now[:, :1] + 1, capacity)[:, 0]
+    first = kept.int().argmax(-1).tolist()
+    last = (bank.steps[0] <= now[:, :1]).sum(-1).tolist()
+    return [tuple(part[:, start:end] for part in bank) for start, end in zip(first, last, strict=True)]

@@ -18,16 +18,24 @@ def check_recipe(recipe: Recipe, where: str) -> None:
     data, train, test = recipe.data, recipe.train, recipe.test
     for table, settings, least, keys in (
         ("data", data, 1, ("n_way", "n_shot", "n_query", "stream_length")),
-        ("data", data, 0, ("class_batch", "pool_classes")),
+        ("data", data, 0, ("class_batch", "pool_classes", "recurrence_gap", "drift")),
         ("train", train, 1, ("iterations", "sequences", "validate_every", "validation_sequences")),
         ("train", train, 0, ("seed", "learning_rate", "weight_decay", "momentum", "schedule_factor", "clip_value")),
         ("test", test, 1, ("n_way", "n_shot", "n_sequences", "stream_length")),
-        ("test", test, 0, ("pool_classes",)),
+        ("test", test, 0, ("pool_classes", "recurrence_gap", "drift")),
     ):
         for key in keys:
             value = getattr(settings, key)
             if not value >= least:  # so that nan is refused too
                 raise EngramError(f"{where} [{table}]: {key} = {value} but at least {least} is needed")
+    for key, ends, least in (
+        ("stream_length_range", data.stream_length_range, 1),
+        ("pool_range", data.pool_range, data.n_way),
+    ):
+        if ends and not (len(ends) == 2 and least <= ends[0] <= ends[1]):
+            raise EngramError(
+                f"{where} [data]: {key} = {list(ends)} but it takes the least and the greatest number, {least} at least"
+            )
     if train.seed >= SEEDS:
         raise EngramError(f"{where} [train]: seed = {train.seed} but it must lie below 2 ** 63")
     if not test.n_query or min(test.n_query) < 1:

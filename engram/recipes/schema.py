@@ -16,6 +16,7 @@ from engram.recipes.structure import structure
 
 RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "betas", "class_batch", "drop_unlabelled", "freeze_backbone", "milestones"}
+LATER |= {"stream_length_range", "pool_range", "recurrence_gap", "drift"}
 """keys that came after the first runs: left out of a digest where they are not used, so that it stays the same"""
 
 
@@ -37,6 +38,14 @@ class DataSettings:
     """tasks of a sequence, T"""
     pool_classes: int = 0
     """classes a sequence draws from; 0 = all of the split"""
+    stream_length_range: tuple[int, ...] = ()
+    """[least, greatest] stream_length, drawn anew for every step; [] = always stream_length"""
+    pool_range: tuple[int, ...] = ()
+    """[least, greatest] pool_classes, drawn anew for every step; [] = always pool_classes"""
+    recurrence_gap: int = 0
+    """tasks until a class returns; 0 = they recur freely"""
+    drift: float = 0.0
+    """chance per task that a class of the pool gives way to another"""
     names: Literal["anonymous", "named"] = "anonymous"
     normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "relation", "none"] = "unit"
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
@@ -85,6 +94,8 @@ class TestSettings:
     n_sequences: int = 1000
     stream_length: int = 1
     pool_classes: int = 0
+    recurrence_gap: int = 0
+    drift: float = 0.0
     names: Literal["anonymous", "named"] = "anonymous"
     labelled_fraction: float = 1.0
     drop_unlabelled: bool = False

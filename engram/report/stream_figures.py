@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from engram.bench.metrics import interval
 from engram.ledger import RunRecord
-from engram.report.streams import Cell, correctness, stream_cells
+from engram.report.stream_cells import Cell, correctness, stream_cells
 from engram.report.svg import (
     DASHES,
     INK,
@@ -44,6 +44,7 @@ TO = "\N{EN DASH}"
 @dataclass(frozen=True)
 class Line:
     label: str
+    remembers: bool
     panel: tuple[str, str]
     """kind of stream, encoder"""
     bins: Sequence[str]
@@ -60,6 +61,9 @@ def stream_drawings(records: Sequence[RunRecord], folder: Path) -> dict[str, str
     """The same for a page, whose colours they take."""
     cells = [cell for cell in stream_cells(records) if cell.length == LENGTH]
     along = [position_line(cell, folder) for cell in cells]
+    blind = [line for cell, line in zip(cells, along, strict=True) if not cell.reads_names]
+    along += [replace(line, panel=("named", line.panel[1])) for line in blind if line.panel[0] == "anonymous"]
+    cells = [cell for cell in cells if cell.remembers]
     figures = {}
     for names in ("named", "anonymous"):
         if lines := [line for line in along if line.panel[0] == names]:
@@ -89,14 +93,14 @@ def bin_line(cell: Cell, key: str) -> Line:
 
 def _line(cell: Cell, bins: Sequence[str], accuracy: np.ndarray, half_width: np.ndarray) -> Line:
     label = cell.label().replace(", memory by content, history erased", ", history erased")
-    return Line(label, (cell.names, cell.backbone), bins, accuracy, half_width)
+    return Line(label, cell.remembers and not cell.erased, (cell.names, cell.backbone), bins, accuracy, half_width)
 
 
 def draw(lines: Sequence[Line], x_label: str, title: str) -> str:
     """Panels: a row for each kind of stream, a column for each encoder; one scale for a row, one legend."""
     kinds = sorted({line.panel[0] for line in lines}, reverse=True)
     encoders = sorted({line.panel[1] for line in lines})
-    labels = sorted({line.label for line in lines}, key=lambda label: ("erased" in label, label))
+    looks = _looks(lines)
     bins = sorted({name for line in lines for name in line.bins}, key=_start)
     figure = new_figure(60 + 350 * len(encoders), 54 + 214 * len(kinds))
     grid = figure.subplots(
@@ -109,37 +113,43 @@ def draw(lines: Sequence[Line], x_label: str, title: str) -> str:
             axes.set_title(f"{kind}, {encoder}", loc="left", color=INK, fontsize=TEXT_SIZE, weight="bold")
             here = [line for line in lines if line.panel == (kind, encoder)]
             for line in here:
-                _draw_line(axes, line, labels, bins)
+                _draw_line(axes, line, looks[line.label], bins)
             if not here:
                 axes.text(0.5, 0.5, "no run yet", color=INK, ha="center", fontsize=TEXT_SIZE, transform=axes.transAxes)
             axes.set_xticks(range(len(bins)), bins, fontsize=TEXT_SIZE - 2)
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
             axes.margins(x=0.04)
-    _legend(figure, grid[0][0], labels, columns=3 if len(encoders) > 1 else 1)
-    return to_svg(figure, f"{title}: {', '.join(labels)}")
+    _legend(figure, grid[0][0], looks, columns=3 if len(encoders) > 1 else 1)
+    return to_svg(figure, f"{title}: {', '.join(looks)}")
 
 
 def _start(name: str) -> int:
     return int(name.split(TO)[0].rstrip("+"))
 
 
-def _look(label: str, labels: Sequence[str]) -> dict[str, Any]:
-    """Erased history is grey and dashed in every figure; colour is never the only sign."""
-    number = GREY if "erased" in label else labels.index(label)
-    style = 1 if "erased" in label else (0, 3, 2, 4)[number % 4]
-    return {"color": SERIES[number], "linestyle": DASHES[style], "marker": MARKERS[number]}
+def _looks(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
+    """How each system is drawn, in the order of the legend. What has no past to read is grey and dashed in every
+    figure; colour is never the only sign."""
+    looks: dict[str, dict[str, Any]] = {}
+    for remembers in (True, False):
+        for number, label in enumerate(sorted({line.label for line in lines if line.remembers == remembers})):
+            colour = number % GREY if remembers else GREY
+            dashes = (0, 3, 2, 4)[number % 4] if remembers else 1 + number % (len(DASHES) - 1)
+            marker = MARKERS[number % len(MARKERS)]
+            looks[label] = {"color": SERIES[colour], "linestyle": DASHES[dashes], "marker": marker}
+    return looks
 
 
-def _draw_line(axes: Axes, line: Line, labels: list[str], bins: list[str]) -> None:
-    x, look = np.array([bins.index(name) for name in line.bins]), _look(line.label, labels)
+def _draw_line(axes: Axes, line: Line, look: dict[str, Any], bins: list[str]) -> None:
+    x = np.array([bins.index(name) for name in line.bins])
     low, high = line.accuracy - line.interval, line.accuracy + line.interval
     axes.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
     axes.plot(x, line.accuracy, linewidth=1.9, markersize=4.5, **look)
 
 
-def _legend(figure: Figure, axes: Axes, labels: Sequence[str], columns: int) -> None:
-    for label in labels:
-        axes.plot([], [], linewidth=1.9, markersize=4.5, label=label, **_look(label, labels))
+def _legend(figure: Figure, axes: Axes, looks: dict[str, dict[str, Any]], columns: int) -> None:
+    for label, look in looks.items():
+        axes.plot([], [], linewidth=1.9, markersize=4.5, label=label, **look)
     figure.legend(
         loc="outside upper left",
         ncols=columns,

@@ -1,7 +1,6 @@
 """Memory along the stream: late accuracy of each system, and paired differences beside the bar that was set for them.
 
-Only miniImageNet streams of the test classes in one fixed setting are read (`SETTING`), so every cell of a row answers
-the same question. Paired differences come from the per-task results beside the records, not from two rounded means.
+Paired differences come from the per-task results beside the records, not from two rounded means.
 """
 
 from __future__ import annotations
@@ -9,85 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 from engram.bench.metrics import paired_difference
 from engram.errors import EngramError, nearest
-from engram.ledger import Evaluation, RunRecord, record_path
-from engram.report.rows import percent, system_name
+from engram.ledger import RunRecord, record_path
+from engram.report.rows import percent
+from engram.report.stream_cells import LENGTHS, Cell, correctness, stream_cells
 from engram.report.tables import markdown_table
 
-LENGTHS = (8, 32, 128)
-SETTING = {
-    "dataset": "miniimagenet",
-    "split": "test",
-    "n_way": 5,
-    "n_shot": 1,
-    "n_query": 15,
-    "pool_classes": 0,
-    "slot_order": "shuffled",
-    "query_balance": "balanced",
-    "labelled_fraction": 1.0,
-}
-SPECIAL = ("recurrence_gap", "drift", "revisit")
-"""keys of a protocol that make another stream of it; absent or 0 in the setting above"""
 PARTS = ("table", "paired")
 NO_STREAMS = "No streams are recorded yet."
 TABLE_NOTE = (
     "Accuracy in % over the last quarter of a stream of T tasks, ± its 95 % interval over streams; the newest record "
     "of each cell, by its link. miniImageNet, 5-way 1-shot, 15 queries per class, shuffled, all test classes. "
-    "Transductive: the queries of the task at hand inform one another."
+    "Transductive: the queries of the task at hand inform one another. EGNN, ProtoNet and CML-BGNN by slot or without "
+    "history read no names: they answer named streams as they do anonymous ones and stand there once."
 )
 PAIRED_NOTE = (
     "Mean over streams of the difference in the last quarter, in points, ± its 95 % interval; both systems answered "
     "the same streams on the same features. Reached: the mean is at least the bar and the interval lies above 0."
 )
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One record's answer to one kind of stream."""
-
-    record: RunRecord
-    evaluation: Evaluation
-
-    @property
-    def protocol(self) -> Mapping[str, Any]:
-        return self.evaluation.protocol
-
-    @property
-    def length(self) -> int:
-        return int(self.protocol["stream_length"])
-
-    @property
-    def names(self) -> str:
-        return str(self.protocol.get("names", "anonymous"))
-
-    @property
-    def erased(self) -> bool:
-        return bool(self.protocol.get("erase_history"))
-
-    @property
-    def backbone(self) -> str:
-        return str(self.record.recipe.get("backbone", ""))
-
-    @property
-    def row(self) -> tuple[str, str, str, bool]:
-        return self.names, self.backbone, self.record.recipe_name, self.erased
-
-    @property
-    def questions(self) -> tuple[Any, ...]:
-        """Equal for two records whose streams can be paired. The digest alone does not tell 400 x 32 from 100 x 128."""
-        return self.evaluation.tasks_digest, self.protocol.get("dataset_digest"), self.length
-
-    def settings(self) -> dict[str, Any]:
-        return dict(self.record.recipe.get("method_settings") or {})
-
-    def label(self) -> str:
-        memory = ", memory by content" if self.settings().get("history") == "content" else ""
-        return system_name(self.record.method) + memory + (", history erased" if self.erased else "")
 
 
 @dataclass(frozen=True)
@@ -98,50 +39,41 @@ class Pair:
     second: str
     """recipe"""
     names: str
-    erased: bool
-    """whether the second answers without its history"""
+    erased: Literal["none", "second", "both"]
+    """which of them answer without their history"""
     bars: tuple[float, ...] = ()
 
 
 def _named(encoder: str) -> Pair:
     recipe, other = f"cml_bgnn/mini_5w1s_content_named{encoder}", f"proto_memory/mini_5w1s_frozen{encoder}"
-    return Pair(recipe, other, "named", False, (0.0, 2.0, 2.0))
+    return Pair(recipe, other, "named", "none", (0.0, 2.0, 2.0))
 
 
 def _erased(names: str, encoder: str, bars: tuple[float, ...] = ()) -> Pair:
     recipe = f"cml_bgnn/mini_5w1s_content_{names}{encoder}"
-    return Pair(recipe, recipe, names, True, bars)
+    return Pair(recipe, recipe, names, "second", bars)
 
 
+def _against_the_mean(encoder: str) -> Pair:
+    """Without names the prototype memory knows the stream's mean alone: what a task on its own gives."""
+    recipe, other = f"cml_bgnn/mini_5w1s_content_anonymous{encoder}", f"proto_memory/mini_5w1s_frozen{encoder}"
+    return Pair(recipe, other, "anonymous", "none")
+
+
+INDUCTIVE = "cml_bgnn/mini_5w1s_content_named_inductive"
 PAIRS = (
     _named(""),
+    Pair("cml_bgnn/mini_5w1s_content_named", INDUCTIVE, "named", "none"),
+    Pair(INDUCTIVE, "proto_memory/mini_5w1s_frozen", "named", "none"),
+    Pair(INDUCTIVE, "proto_memory/mini_5w1s_frozen", "named", "both"),
     _named("_resnet12_wide"),
     _erased("named", ""),
     _erased("named", "_resnet12_wide"),
     _erased("anonymous", "", (0.0, 1.5, 2.5)),
     _erased("anonymous", "_resnet12_wide", (2.0, 5.0, 8.0)),
+    _against_the_mean(""),
+    _against_the_mean("_resnet12_wide"),
 )
-
-
-def stream_cells(records: Sequence[RunRecord]) -> list[Cell]:
-    """The newest finished answer of each recipe to each kind of stream in the setting, rows together, T ascending."""
-    newest: dict[tuple[Any, ...], Cell] = {}
-    for record in sorted(records, key=lambda r: (r.started, r.run_id)):
-        for evaluation in record.evaluations if record.status == "finished" else ():
-            if "stream" in evaluation.metrics and _in_setting(evaluation.protocol):
-                cell = Cell(record, evaluation)
-                newest[(*cell.row, cell.length)] = cell
-    return [newest[key] for key in sorted(newest, key=_order)]
-
-
-def _in_setting(protocol: Mapping[str, Any]) -> bool:
-    plain = all(protocol.get(key) == value for key, value in SETTING.items())
-    return plain and protocol.get("stream_length") in LENGTHS and not any(protocol.get(key) for key in SPECIAL)
-
-
-def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    names, backbone, recipe, erased, length = key
-    return names != "named", backbone, erased, recipe, length
 
 
 def late_table(records: Sequence[RunRecord], runs: str) -> str:
@@ -155,9 +87,8 @@ def late_table(records: Sequence[RunRecord], runs: str) -> str:
     body = []
     for (names, backbone, recipe, _), cells in rows.items():
         one = next(iter(cells.values()))
-        kind = ", transductive" if one.settings().get("transductive") else ""
         late = [_late(cells[length], runs) if length in cells else "" for length in LENGTHS]
-        body.append([names, backbone, one.label() + kind, f"`{recipe}`", *late])
+        body.append([names, backbone, one.label(), f"`{recipe}`", *late])
     return f"{markdown_table(header, body, right=(4, 5, 6))}\n\n{TABLE_NOTE}"
 
 
@@ -170,26 +101,14 @@ def _link(cell: Cell, runs: str) -> str:
     return record_path(Path(runs), cell.record).as_posix()
 
 
-def correctness(cell: Cell, folder: Path) -> np.ndarray:
-    """(streams, steps, queries), from the file beside the record."""
-    path = folder / cell.evaluation.tasks_file
-    try:
-        with np.load(path) as results:
-            return np.asarray(results["correct"], np.float64)
-    except (OSError, KeyError, ValueError) as error:
-        raise EngramError(
-            f"the per-task results {path} of run {cell.record.run_id} cannot be read ({error}): restore them from git"
-        ) from error
-
-
 def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> str:
     """Each comparison at each T whose two records answered the same streams."""
     cells = {(*cell.row, cell.length): cell for cell in stream_cells(records)}
     body = []
     for pair in PAIRS:
         for number, length in enumerate(LENGTHS):
-            first = _find(cells, pair.first, pair.names, False, length)
-            second = _find(cells, pair.second, pair.names, pair.erased, length)
+            first = _find(cells, pair.first, pair.names, pair.erased == "both", length)
+            second = _find(cells, pair.second, pair.names, pair.erased != "none", length)
             if first and second and first.questions == second.questions:
                 bar = pair.bars[number] if pair.bars else None
                 body.append(_paired_cells(first, second, bar, runs, folder))
@@ -207,7 +126,8 @@ def _find(cells: Mapping[tuple[Any, ...], Cell], recipe: str, names: str, erased
 def _paired_cells(first: Cell, second: Cell, bar: float | None, runs: str, folder: Path) -> list[str]:
     paired = paired_difference(correctness(first, folder), correctness(second, folder), last_quarter=True)
     difference, interval = 100 * paired["difference"], 100 * paired["interval"]
-    other = "the same model, history erased" if second.erased else second.label()
+    same = first.record.recipe_name == second.record.recipe_name
+    other = "the same model, history erased" if same else second.label()
     return [
         first.names,
         first.backbone,

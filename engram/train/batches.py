@@ -34,9 +34,24 @@ def training_protocol(recipe: Recipe) -> Protocol:
         stream_length=data.stream_length,
         pool_classes=data.pool_classes,
         names=data.names,
+        recurrence_gap=data.recurrence_gap,
+        drift=data.drift,
         n_sequences=recipe.train.sequences,
         seed=recipe.train.seed,
     )
+
+
+def training_ranges(recipe: Recipe) -> dict[str, tuple[int, int]]:
+    """Keys of the protocol that are drawn anew for every step, each with its least and its greatest value."""
+    ends = {"stream_length": recipe.data.stream_length_range, "pool_classes": recipe.data.pool_range}
+    return {key: (pair[0], pair[1]) for key, pair in ends.items() if pair}
+
+
+def check_ranges(store: Store, protocol: Protocol, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """What the store cannot serve at the ends, it would refuse somewhere in the middle of training."""
+    for end in (0, 1):
+        sizes: dict[str, Any] = {key: ends[end] for key, ends in ranges.items()}
+        replace(protocol, **sizes).check(store)
 
 
 def validation_protocol(recipe: Recipe, batch_norm: str) -> Protocol:
@@ -54,6 +69,8 @@ def validation_protocol(recipe: Recipe, batch_norm: str) -> Protocol:
         stream_length=test.stream_length,
         pool_classes=test.pool_classes,
         names=test.names,
+        recurrence_gap=test.recurrence_gap,
+        drift=test.drift,
         batch_norm=batch_norm,
         n_sequences=recipe.train.validation_sequences,
         seed=1,
@@ -76,10 +93,17 @@ class BatchSource:
     """Draws the training batches of a run; the same seed gives the same batches on one kind of device."""
 
     def __init__(
-        self, store: Store, protocol: Protocol, augmentation: str, device: torch.device, class_batch: int = 0
+        self,
+        store: Store,
+        protocol: Protocol,
+        augmentation: str,
+        device: torch.device,
+        class_batch: int = 0,
+        ranges: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
         self.store = store
         self.protocol = protocol
+        self.ranges = ranges or {}
         self.device = device
         self.class_batch = class_batch
         # Augmentation knows pixels only; features from a store pass as they are.
@@ -93,7 +117,11 @@ class BatchSource:
 
     def draw_lists(self) -> dict[str, np.ndarray]:
         """Which images and labels the next step takes: whole numbers, and all of a step that the host decides."""
-        lists = time_major(draw_tasks(self.store, self.protocol, self.tasks))
+        sizes: dict[str, Any] = {
+            key: int(self.tasks.integers(*ends, endpoint=True)) for key, ends in self.ranges.items()
+        }
+        protocol = replace(self.protocol, **sizes) if sizes else self.protocol
+        lists = time_major(draw_tasks(self.store, protocol, self.tasks))
         if self.class_batch:  # drawn evenly over the whole split; none asked for draws no number
             rows = self.tasks.integers(0, len(self.store.images), self.class_batch)
             lists["base_rows"], lists["base_ids"] = rows, np.searchsorted(self.store.offsets, rows, side="right") - 1

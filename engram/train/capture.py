@@ -29,7 +29,9 @@ class Stepper:
     def __init__(self, source: BatchSource, update: Update, captured: bool) -> None:
         self.source, self.update, self.captured = source, update, captured
         self.fallback = ""
-        if captured and source.store.images.device.type != source.device.type:
+        if captured and source.ranges:
+            self._give_up("its sizes are drawn anew for every step")
+        elif captured and source.store.images.device.type != source.device.type:
             self._give_up("the images do not fit on the GPU")
         self.steps = 0
         self.graph: _Graph | None = None

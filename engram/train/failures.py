@@ -56,7 +56,8 @@ def _out_of_memory(error: Exception, recipe: Recipe, device: torch.device, train
             f"--n-query or --n-sequences, or give another device with --device"
         )
     data, sequences = recipe.data, recipe.train.sequences
-    step = f"{sequences} sequences of {data.stream_length} tasks, {data.n_way}-way {data.n_shot}-shot"
+    length = max(data.stream_length_range, default=data.stream_length)
+    step = f"{sequences} sequences of {length} tasks, {data.n_way}-way {data.n_shot}-shot"
     images = f" and {data.class_batch} base-class images" if data.class_batch else ""
     fewer = "lower sequences or class_batch" if data.class_batch else "lower sequences"
     return (

@@ -82,6 +82,8 @@ def protocols_of(recipe: Recipe, split: str = "test", card: MethodCard | None = 
             stream_length=test.stream_length,
             pool_classes=test.pool_classes,
             names=test.names,
+            recurrence_gap=test.recurrence_gap,
+            drift=test.drift,
             batch_norm=card.batch_norm,
             n_sequences=test.n_sequences,
         )

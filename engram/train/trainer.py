@@ -17,10 +17,12 @@ from engram.recipes.schema import Recipe
 from engram.train import checkpoint as checkpoints
 from engram.train.batches import (
     BatchSource,
+    check_ranges,
     place,
     random_state,
     restore_random_state,
     training_protocol,
+    training_ranges,
     validation_protocol,
 )
 from engram.train.build import build_method
@@ -63,6 +65,7 @@ class Trainer:
         self.optimiser = build_optimiser(self.method, self.settings, device, self.captured)
         self.update = Update(self.method, self.optimiser, self.settings, micro_batch)
         self.protocol = training_protocol(recipe).for_store(stores["train"])
+        check_ranges(stores["train"], self.protocol, training_ranges(recipe))
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores["val"])
         for protocol in (self.protocol, self.validation):
             check_can_answer(self.method, protocol)
@@ -97,7 +100,8 @@ class Trainer:
         self.val_store = place(self.stores["val"], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
-        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, data.class_batch)
+        ranges = training_ranges(self.recipe)
+        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, data.class_batch, ranges)
         self.stepper = Stepper(self.source, self.update, self.captured)
         torch.manual_seed(self.settings.seed)  # dropout and a method's own samples
         if saved:
@@ -241,4 +245,5 @@ class Trainer:
 
     @property
     def tasks_per_second(self) -> float:
-        return self.steps_per_second * self.settings.sequences * self.recipe.data.stream_length
+        lengths = self.recipe.data.stream_length_range or (self.recipe.data.stream_length,)
+        return self.steps_per_second * self.settings.sequences * sum(lengths) / len(lengths)

@@ -274,6 +274,8 @@ def test_the_graph_stays_in_float32_under_autocast():
 def test_bad_settings_are_refused():
     with pytest.raises(EngramError, match="train_samples of at least 2"):
         CmlBgnnConfig(train_samples=1)
+    with pytest.raises(EngramError, match="reading has 8 numbers but it takes at most 7: sharpness, query,"):
+        config(history="content", reading=(1.0,) * 8)
     with pytest.raises(EngramError, match="did you mean 'public'"):
         CmlBgnnConfig.preset("publik")
     assert CmlBgnnConfig.preset("paper") == CmlBgnnConfig()

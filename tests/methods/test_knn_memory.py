@@ -62,7 +62,7 @@ def test_every_class_keeps_a_chance_and_every_gradient_is_finite(distance: str) 
 def test_memory_is_bounded_and_forgets_whole_tasks() -> None:
     predictions = method(capacity=15).predict_sequence(stream(steps=9))
     assert [p.history[0].shape[1] for p in predictions] == [6] + [12] * 8
-    assert predictions[-1].history[2][0].tolist() == [7] * 6 + [8] * 6
+    assert predictions[-1].history[4][0].tolist() == [7] * 6 + [8] * 6
 
 
 @pytest.mark.parametrize("settings", [{"capacity": 0}, {"k": 0}, {"temperature": -1.0}])

@@ -55,8 +55,9 @@ def test_foreign_histories_are_refused(stem: str) -> None:
     task = stream(steps=1)[0]
     method = build(stem)
     for history, sentence in (
-        ((torch.zeros(2, 3),), "keeps 3 tensors of 3, 2 and 2 axes but the history has 1"),
+        ((torch.zeros(2, 3),), "keeps 5 tensors of .* axes but the history has 1"),
         (tuple(h[:1] for h in method.classify(task).history), "given 2 streams but a history of 1"),
+        *((build(other).classify(task).history, "but the history holds") for other in STEMS if other != stem),
     ):
         with pytest.raises(EngramError, match=sentence):
             method.classify(task, history)

@@ -80,7 +80,7 @@ def test_gradients_are_finite_at_the_first_task_of_one_shot() -> None:
 def test_memory_is_bounded_and_forgets_whole_tasks() -> None:
     predictions = method(capacity=30).predict_sequence(stream(steps=5))
     assert [p.history[0].shape[1] for p in predictions] == [12, 24, 24, 24, 24]
-    assert (predictions[-1].history[1] >= 0).sum(1).tolist() == [12, 12]  # supports have their names, queries none
+    assert (predictions[-1].history[2] >= 0).sum(1).tolist() == [12, 12]  # supports have their names, queries none
 
 
 @pytest.mark.parametrize("settings", [{"capacity": 0}, {"k": 0}, {"temperature": 0.0}, {"alpha": 1.0}])

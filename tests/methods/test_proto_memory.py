@@ -48,7 +48,7 @@ def test_without_names_it_is_proto_net() -> None:
     plain = ProtoNet(nn.Identity(), ProtoNetConfig())
     for ours, theirs in zip(method().predict_sequence(episodes), plain.predict_sequence(episodes), strict=True):
         assert torch.allclose(ours.log_probs, theirs.log_probs, atol=1e-5)
-        assert ours.history[0].shape == (2, 1, WIDTH + 1)
+        assert ours.history[0].shape == (2, 1, WIDTH)
 
 
 def test_memory_is_bounded_and_forgets_the_names_not_met_for_longest() -> None:
@@ -57,7 +57,7 @@ def test_memory_is_bounded_and_forgets_the_names_not_met_for_longest() -> None:
     tasks = stream(steps=12)
     assert tasks[-1].class_names is not None
     for b in range(2):
-        names = predictions[-1].history[1][b].tolist()
+        names = predictions[-1].history[2][b].tolist()
         assert set(tasks[-1].class_names[b].tolist()) <= set(names)
 
 
@@ -66,7 +66,7 @@ def test_unlabelled_supports_are_not_remembered() -> None:
     hidden = Episode(task.support, task.support_labels.clone(), task.query, 3, task.class_names)
     hidden.support_labels[:, 0] = -1
     bank = method().classify(hidden).history
-    assert bank[0][..., -1].sum(1).tolist() == [5, 5]
+    assert bank[1].sum(1).tolist() == [5, 5]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from engram.nn.evidence import NODE, QUERY, SUPPORT, Bank, EvidenceGraph, Reading, Task, gather_by_name, visible
+from engram.nn.evidence import EvidenceGraph, Reading, Task, gather_by_name
 from engram.nn.evidence import join_by_content as join
+from engram.nn.memory_bank import CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank, empty, visible
 
 N_WAY, N_SHOT, N_QUERY, BATCH, INPUTS, WIDTH = 3, 2, 4, 2, 6, 5
 
@@ -52,23 +53,13 @@ def graph(n_layers: int = 2, transductive: bool = True, reading: Reading | None 
 
 
 def nothing() -> Bank:
-    return Bank.empty(BATCH, WIDTH, torch.device("cpu"))
-
-
-def test_a_step_sees_the_window_before_it_and_neither_itself_nor_what_follows() -> None:
-    steps, now = torch.tensor([[0, 1, 2, 3, 4, 5], [2, 2, 3, 3, 7, 7]]), torch.tensor([3, 4])
-    for window in (0, 1, 2, 9):
-        found = visible(steps, now, window)
-        assert found.shape == (2, 2, 6)
-        for t, b, e in np.ndindex(2, 2, 6):
-            expected = int(now[t]) - window <= int(steps[b, e]) <= int(now[t]) - 1
-            assert bool(found[t, b, e]) == expected, (window, t, b, e)
+    return empty(BATCH, WIDTH, "cpu")
 
 
 def test_gather_by_name_equals_a_loop() -> None:
-    bank, now = random_bank(), torch.tensor([1, 3, 4])
+    bank, now = random_bank(), torch.tensor([1, 3, 4])[:, None].expand(3, BATCH)
     names = torch.stack([torch.randperm(4)[:N_WAY] for _ in range(3 * BATCH)]).view(3, BATCH, N_WAY)
-    mask, worth = visible(bank.steps, now, 2), bank.weights * 0.3
+    mask, worth = visible(bank.steps, now, 6), bank.weights * 0.3
     total, weight = gather_by_name(bank, names, mask, worth)
     for t, b, c in np.ndindex(3, BATCH, N_WAY):
         expected, count = np.zeros(WIDTH), 0.0
@@ -82,14 +73,14 @@ def test_gather_by_name_equals_a_loop() -> None:
 
 
 def test_join_by_content_equals_a_loop() -> None:
-    bank, now, refusal = random_bank(), torch.tensor([1, 3]), 1.2
-    mask = visible(bank.steps, now, 2)
-    logits = 3 * torch.randn(2, BATCH, 12, N_WAY, generator=torch.Generator().manual_seed(1))
-    total, weight = join(bank, mask, logits, refusal)
+    bank, now, refusal = random_bank(), torch.tensor([1, 3])[:, None].expand(2, BATCH), 1.2
+    mask = visible(bank.steps, now, 6)
+    logits = 3 * torch.randn(2, BATCH, N_WAY, 12, generator=torch.Generator().manual_seed(1))
+    total, weight = join(bank, mask, logits, torch.tensor(refusal).expand(2, BATCH, 1, 1))
     expected, count = np.zeros((2, BATCH, N_WAY, WIDTH)), np.zeros((2, BATCH, N_WAY))
     for t, b, e in np.ndindex(2, BATCH, 12):
         if mask[t, b, e]:
-            choice = np.exp([*logits[t, b, e].numpy(), refusal])
+            choice = np.exp([*logits[t, b, :, e].numpy(), refusal])
             share = choice[:-1] / choice.sum()
             for c in range(N_WAY):
                 expected[t, b, c] += share[c] * bank.features[b, e].numpy()
@@ -131,21 +122,29 @@ def slow(model: EvidenceGraph, task: Task, b: int, capacity: int) -> list[tuple[
             [unit(metric @ (picture - centre)) for picture in part[t, b].double().numpy()]
             for part in (task.support, task.query)
         )
-        labels = task.labels[t, b].tolist()
+        labels, pictures = task.labels[t, b].tolist(), supports + queries
         names = None if task.names is None else task.names[t, b].tolist()
         per_step = len(supports) + len(queries) if names is None else 2 * task.n_way
         seen = [e for e in memory if t - e.step <= capacity // per_step]
+        refusal = reading.refusal + reading.crowd * np.log(max(1, len(seen))) / (2 * reading.sharpness)
+        if names is None and seen:
+            found = [
+                sum(e.vector / (1 + np.exp(-2 * reading.sharpness * (float(v @ e.vector) - refusal))) for e in seen)
+                for v in pictures
+            ]
+            moved = [unit(v + reading.node * unit(r)) for v, r in zip(pictures, found, strict=True)]
+            supports, queries = moved[: len(supports)], moved[len(supports) :]
         sums = [sum(s for s, k in zip(supports, labels, strict=True) if k == c) for c in range(task.n_way)]
         counts = [float(labels.count(c)) for c in range(task.n_way)]
-        own = [Remembered(sums[c] / counts[c], counts[c], -1, NODE, t) for c in range(task.n_way)]
+        own = [Remembered(sums[c] / counts[c], counts[c], -1, PICTURE, t) for c in range(task.n_way)]
         known, worth = list(sums), list(counts)  # with past supports alone
         for e in seen:
-            if names is not None and e.name in names and e.kind == SUPPORT:
+            if names is not None and e.name in names and e.kind == CLASS_SUPPORTS:
                 known[names.index(e.name)] = known[names.index(e.name)] + e.weight * e.vector
                 worth[names.index(e.name)] += e.weight
         then = [k / w for k, w in zip(known, worth, strict=True)]
         for e in seen:  # and past queries, as they were answered
-            if names is not None and e.name in names and e.kind == QUERY:
+            if names is not None and e.name in names and e.kind == CLASS_QUERIES:
                 known[names.index(e.name)] = known[names.index(e.name)] + reading.past_query * e.weight * e.vector
                 worth[names.index(e.name)] += reading.past_query * e.weight
         state, evidence = [k / w for k, w in zip(known, worth, strict=True)], list(worth)
@@ -156,7 +155,7 @@ def slow(model: EvidenceGraph, task: Task, b: int, capacity: int) -> list[tuple[
                     gathered[c] = gathered[c] + reading.query * share * q
                     company[c] += reading.query * share
             for e in seen if names is None else []:
-                shares = choice(e.vector, state, 2 * reading.sharpness, reading.refusal)
+                shares = choice(e.vector, state, 2 * reading.sharpness, refusal)
                 for c in range(task.n_way):
                     gathered[c] = gathered[c] + reading.past_picture * shares[c] * e.vector
                     evidence[c] += reading.past_picture * shares[c]
@@ -164,23 +163,25 @@ def slow(model: EvidenceGraph, task: Task, b: int, capacity: int) -> list[tuple[
         mean = np.array([[scale * float(q @ unit(h)) + bias for h in state] for q in queries])
         answers.append((mean, evidence))
         if names is None:
-            memory += [Remembered(picture, 1.0, -1, NODE, t) for picture in supports + queries]
+            memory += [Remembered(picture, 1.0, -1, PICTURE, t) for picture in pictures]
             continue
         for c, name in enumerate(names):
             shares = [float(choice(q, then, reading.sharpness)[c]) for q in queries]
             answered = sum(s * q for s, q in zip(shares, queries, strict=True))
-            memory.append(Remembered(own[c].vector, own[c].weight, name, SUPPORT, t))
-            memory.append(Remembered(answered / sum(shares), sum(shares), name, QUERY, t))
+            memory.append(Remembered(own[c].vector, own[c].weight, name, CLASS_SUPPORTS, t))
+            memory.append(Remembered(answered / sum(shares), sum(shares), name, CLASS_QUERIES, t))
     return answers
 
 
 @pytest.mark.parametrize("capacity", [1000, 20])
 @pytest.mark.parametrize("transductive", [True, False])
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("named", "node"), [(True, 0.0), (False, 0.0), (False, 0.8)])
 @torch.no_grad()
-def test_all_steps_at_once_equal_one_picture_at_a_time(named: bool, transductive: bool, capacity: int) -> None:
+def test_all_steps_at_once_equal_one_picture_at_a_time(
+    named: bool, node: float, transductive: bool, capacity: int
+) -> None:
     """Readings far from the defaults, so that each of them shows."""
-    reading = Reading(sharpness=3.0, query=0.6, past_query=0.4, past_picture=0.7, refusal=0.2)
+    reading = Reading(3.0, query=0.6, past_query=0.4, past_picture=0.7, refusal=0.2, crowd=0.4, node=node)
     model, task = graph(2, transductive, reading), random_task(5, named)
     answer = model(task, nothing(), capacity)
     for b in range(BATCH):
@@ -243,11 +244,11 @@ def test_a_past_picture_joins_a_class_it_looks_like_and_no_other(past: int, leas
     support = torch.stack([towards(past, past, past), towards(0, 1, 2)])[:, None]
     query = torch.stack([towards(past), (towards(0) + towards(1)) / 2])[:, None]
     task = Task(support, labels, query, None, 3)
-    answer = model(task, Bank.empty(1, INPUTS, torch.device("cpu")), 100)
+    answer = model(task, empty(1, INPUTS, "cpu"), 100)
     added = answer.evidence[1, 0] - 1  # one support a class, and four pictures in the past
     assert 4 * least <= float(added[0]) <= 4 * most
     assert added[1:].abs().max() < 0.05 * 4
-    alone = model(Task(*(p[1:] for p in task[:3]), None, 3), Bank.empty(1, INPUTS, torch.device("cpu")), 100)
+    alone = model(Task(*(p[1:] for p in task[:3]), None, 3), empty(1, INPUTS, "cpu"), 100)
     moved = (answer.mean[1] - alone.mean[0]).abs().max()
     assert moved < 0.05 if past == 5 else added[0] > 3.5
 
@@ -264,7 +265,7 @@ def test_an_alike_picture_moves_its_class_and_a_strange_one_does_not() -> None:
         support = torch.stack([past, now])[:, None]
         query = torch.stack([past[:1], towards(0)])[:, None]
         task = Task(support, torch.arange(3).expand(2, 1, 3), query, None, 3)
-        answers[name] = model(task, Bank.empty(1, INPUTS, torch.device("cpu")), 100).mean[1, 0, 0, 0]
+        answers[name] = model(task, empty(1, INPUTS, "cpu"), 100).mean[1, 0, 0, 0]
     alone = model.log_scale.exp() * (off @ towards(0)[0]) / off.norm() + model.bias
     assert abs(answers["strange"] - alone) < 0.01
     assert answers["alike"] > alone + 0.5

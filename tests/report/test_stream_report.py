@@ -14,15 +14,25 @@ from test_tables import make_evaluation, make_record, rows_of
 from engram.errors import EngramError
 from engram.ledger import RunRecord, write_record
 from engram.report.sections import rebuild
+from engram.report.stream_cells import stream_cells
 from engram.report.stream_figures import stream_figures
-from engram.report.streams import NO_STREAMS, late_table, paired_table, stream_cells, verdict
+from engram.report.streams import NO_STREAMS, late_table, paired_table, verdict
 from engram.report.svg import INK, SERIES
 
 CONTENT, PROTO = "cml_bgnn/mini_5w1s_content_named", "proto_memory/mini_5w1s_frozen"
+INDUCTIVE = "cml_bgnn/mini_5w1s_content_named_inductive"
 ANONYMOUS = "cml_bgnn/mini_5w1s_content_anonymous"
 
 
-def stream_record(folder: Path, number: int, recipe: str, late: float, length: int = 8, **changes: Any) -> RunRecord:
+def stream_record(
+    folder: Path,
+    number: int,
+    recipe: str,
+    late: float,
+    length: int = 8,
+    method_settings: dict[str, Any] | None = None,
+    **changes: Any,
+) -> RunRecord:
     """A record whose last quarter is right at the rate ``late``, exactly in every stream, and 0.4 before."""
     protocol = {"n_query": 15, "stream_length": length, "names": "named", "dataset_digest": "d", **changes}
     bins = {"accuracy": [0.5, late], "interval": [0.01, 0.01], "n": [40, 3]}
@@ -35,7 +45,8 @@ def stream_record(folder: Path, number: int, recipe: str, late: float, length: i
     (folder / "tasks").mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / file, correct=correct)
     evaluation = replace(evaluation, metrics={**evaluation.metrics, "stream": stream}, tasks_file=file)
-    settings = {"history": "content", "transductive": True} if method == "cml_bgnn" else {}
+    content = {"history": "content", "transductive": True} if method == "cml_bgnn" else {}
+    settings = content if method_settings is None else method_settings
     values = {"backbone": "conv4", "method_settings": settings}
     return make_record(number, evaluation, kind="bench", method=method, recipe_name=recipe, recipe=values)
 
@@ -74,6 +85,65 @@ def test_pairs_are_differences_of_streams_beside_their_bar(tmp_path: Path) -> No
     assert second[3:8] == ["8", "+10.00 ± 0.00", "40", "> 0", "reached"]
     other = replace(records[1].evaluations[0], tasks_digest="t1")
     assert paired_table([records[0], replace(records[1], evaluations=[other])], "r", tmp_path) == NO_STREAMS
+
+
+def test_the_lead_over_prototype_memory_is_taken_apart(tmp_path: Path) -> None:
+    """Transduction: with it minus without. Metric: both histories erased. Memory: what is left of the fair match."""
+    alone = {"history": "content", "transductive": False}
+    records = [
+        stream_record(tmp_path, 1, CONTENT, 0.75),
+        stream_record(tmp_path, 2, INDUCTIVE, 0.7, method_settings=alone),
+        stream_record(tmp_path, 3, PROTO, 0.64),
+        stream_record(tmp_path, 4, INDUCTIVE, 0.52, method_settings=alone, erase_history=True),
+        stream_record(tmp_path, 5, PROTO, 0.51, erase_history=True),
+    ]
+    rows = {row[2]: row[4] for row in rows_of(paired_table(records, "r", tmp_path))}
+    assert rows == {
+        "CML-BGNN, memory by content, transductive, minus Prototype memory": "+11.00 ± 0.00",
+        "CML-BGNN, memory by content, transductive, minus CML-BGNN, memory by content": "+5.00 ± 0.00",
+        "CML-BGNN, memory by content, minus Prototype memory": "+6.00 ± 0.00",
+        "CML-BGNN, memory by content, history erased, minus Prototype memory, history erased": "+1.00 ± 0.00",
+    }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "label"),
+    [
+        ("egnn/a", {"transductive": True}, "EGNN, transductive"),
+        ("egnn/a", {"transductive": False}, "EGNN"),
+        ("propagation_memory/a", {}, "Label propagation memory, transductive"),
+        ("cml_bgnn/a", {}, "CML-BGNN, memory by slot, transductive"),
+        ("cml_bgnn/a", {"history": "none", "transductive": False}, "CML-BGNN, no history"),
+        (
+            "cml_bgnn/a",
+            {"history": "content", "transductive": False, "reading": [10, 0, 0, 0.0, 0, 0, 2.0]},
+            "CML-BGNN, memory by attention",
+        ),
+    ],
+)
+def test_labels_say_what_is_remembered(tmp_path: Path, recipe: str, settings: dict[str, Any], label: str) -> None:
+    record = stream_record(tmp_path, 1, recipe, 0.5, method_settings=settings, names="anonymous")
+    assert [cell.label() for cell in stream_cells([record])] == [label]
+
+
+def test_what_reads_no_names_is_drawn_in_named_streams_too(tmp_path: Path) -> None:
+    anonymous = {"length": 128, "names": "anonymous"}
+    records = [
+        stream_record(tmp_path, 1, CONTENT, 0.7, length=128),
+        stream_record(tmp_path, 2, "egnn/mini", 0.5, **anonymous),
+        stream_record(tmp_path, 3, "cml_bgnn/slots", 0.5, method_settings={}, **anonymous),
+        stream_record(tmp_path, 4, "knn_memory/mini", 0.5, **anonymous),
+    ]
+    figures = stream_figures(records, tmp_path)
+    named, other = (figures[f"memory_along_stream_{names}.svg"] for names in ("named", "anonymous"))
+    for word, in_named, in_anonymous in (
+        ("memory by content", True, False),
+        ("EGNN", True, True),
+        ("memory by slot", True, True),
+        ("k-nearest", False, True),
+    ):
+        assert (word in named, word in other) == (in_named, in_anonymous), word
+    assert "EGNN" not in figures["forgetting.svg"] and "memory by slot" in figures["forgetting.svg"]
 
 
 def test_a_bar_needs_the_mean_and_an_interval_above_zero() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from toy_run import RECIPE, make_stores
 
 from engram.data.episodes import draw_tasks, episodes_at
 from engram.data.store import Store
-from engram.train.batches import BatchSource, training_protocol
+from engram.errors import EngramError
+from engram.train.batches import BatchSource, check_ranges, training_protocol, training_ranges, validation_protocol
+from engram.train.run import protocols_of
 
 CPU = torch.device("cpu")
 
@@ -61,3 +64,42 @@ def test_features_are_not_augmented() -> None:
     features = Store.from_arrays(torch.arange(30.0).view(30, 1).half(), [5] * 6, "toy", "train")
     images, ids = source(features, "standard", class_batch=8).draw(0.0).class_batch or ()
     assert images.dtype == torch.float16 and torch.equal(ids, images.flatten().long() // 5)
+
+
+def test_lengths_and_pools_are_drawn_from_their_ranges_for_every_batch() -> None:
+    store = Store.from_arrays(torch.arange(60, dtype=torch.uint8).view(60, 1, 1, 1), [5] * 12, "toy", "train")
+    data = replace(RECIPE.data, stream_length_range=(2, 5), pool_range=(3, 6))
+    recipe = replace(RECIPE, data=data, train=replace(RECIPE.train, sequences=40))
+    protocol, ranges = training_protocol(recipe), training_ranges(recipe)
+    assert ranges == {"stream_length": (2, 5), "pool_classes": (3, 6)} and training_ranges(RECIPE) == {}
+    first, again = (BatchSource(store, protocol, "none", CPU, ranges=ranges) for _ in range(2))
+    lengths, pools = set(), set()
+    for _ in range(40):
+        batch, same = first.draw(0.0), again.draw(0.0)
+        assert all(torch.equal(a.query, b.query) for a, b in zip(batch.episodes, same.episodes, strict=True))
+        met = torch.stack([a.class_ids for a in batch.answers]).transpose(0, 1).flatten(1)
+        lengths.add(len(batch.episodes))
+        pools.add(max(len(classes.unique()) for classes in met))
+    assert lengths == {2, 3, 4, 5} and pools == {3, 4, 5, 6}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"pool_range": (3, 7)}, "a pool of 7 classes was asked for but toy train has 6"),
+        ({"pool_range": (3, 6), "drift": 0.5}, "the pool has 6 of the 6 classes"),
+        ({"pool_range": (3, 6), "recurrence_gap": 1}, "needs a pool of exactly 6 classes but toy train offers 3"),
+        ({"stream_length_range": (2, 9), "pool_classes": 6, "recurrence_gap": 1}, "but the stream has 2: raise"),
+    ],
+)
+def test_ranges_the_store_cannot_serve_are_refused_at_their_ends(changes: dict[str, Any], sentence: str) -> None:
+    recipe = replace(RECIPE, data=replace(RECIPE.data, **changes))
+    with pytest.raises(EngramError, match=sentence):
+        check_ranges(make_stores()["train"], training_protocol(recipe), training_ranges(recipe))
+
+
+def test_recurrence_and_drift_of_a_recipe_reach_its_streams() -> None:
+    data, test = (replace(part, recurrence_gap=1, drift=0.25) for part in (RECIPE.data, RECIPE.test))
+    recipe = replace(RECIPE, data=data, test=test)
+    for protocol in (training_protocol(recipe), validation_protocol(recipe, "none"), *protocols_of(recipe)):
+        assert (protocol.recurrence_gap, protocol.drift) == (1, 0.25)

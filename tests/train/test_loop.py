@@ -18,9 +18,10 @@ from engram.train.checkpoint import load, load_method
 from engram.train.lock import RunLock
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
-def test_resume_equals_a_run_without_a_break(tmp_path: Path, optimiser: Any) -> None:
-    recipe = replace(RECIPE, train=replace(RECIPE.train, optimiser=optimiser))
+@pytest.mark.parametrize(("optimiser", "lengths"), [("adam", ()), ("sgd", (1, 3))])
+def test_resume_equals_a_run_without_a_break(tmp_path: Path, optimiser: Any, lengths: tuple[int, ...]) -> None:
+    data = replace(RECIPE.data, stream_length_range=lengths, pool_range=(3, 6) if lengths else ())
+    recipe = replace(RECIPE, data=data, train=replace(RECIPE.train, optimiser=optimiser))
     straight = go(tmp_path / "straight", recipe)
     half = go(tmp_path / "parts", recipe, max_iterations=3)
     assert (half.status, half.training["stopped_by"], half.training["iterations"]) == ("finished", "max_iterations", 3)

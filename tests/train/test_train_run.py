@@ -53,10 +53,11 @@ def test_what_a_record_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("predictions", [False, True])
 def test_per_task_results_lie_beside_the_record(tmp_path: Path, predictions: bool) -> None:
     run = go(tmp_path, predictions=predictions)
-    for evaluation, queries in zip(run.record.evaluations, (3, 6), strict=True):
+    assert len(run.record.evaluations) == 2
+    for evaluation in run.record.evaluations:
         assert evaluation.tasks_file.startswith("tasks/" + run.record_file.stem)
         with np.load(run.record_file.parent / evaluation.tasks_file) as tasks:
-            assert tasks["correct"].shape == (5, 2, queries if predictions else 1)
+            assert tasks["correct"].shape == (5, 2, 1)
             assert tasks["correct"].mean() == pytest.approx(evaluation.metrics["accuracy"], abs=1e-3)
             assert ("probabilities" in tasks) is predictions
 

@@ -1,0 +1,135 @@
+"""Which records tell of memory along the stream: one fixed setting, the newest answer of each system.
+
+Only miniImageNet streams of the test classes in one setting are read (`SETTING`), so every cell of a row answers the
+same question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engram.errors import EngramError
+from engram.ledger import Evaluation, RunRecord
+from engram.report.rows import system_name
+
+LENGTHS = (8, 32, 128)
+SETTING = {
+    "dataset": "miniimagenet",
+    "split": "test",
+    "n_way": 5,
+    "n_shot": 1,
+    "n_query": 15,
+    "pool_classes": 0,
+    "slot_order": "shuffled",
+    "query_balance": "balanced",
+    "labelled_fraction": 1.0,
+}
+SPECIAL = ("recurrence_gap", "drift", "revisit")
+"""keys of a protocol that make another stream of it; absent or 0 in the setting above"""
+TRANSDUCTIVE = ("propagation_memory", "egnn", "cml_bgnn")
+"""unless their settings say otherwise"""
+MEMORIES = {"slot": "memory by slot", "none": "no history", "content": "memory by content"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One record's answer to one kind of stream."""
+
+    record: RunRecord
+    evaluation: Evaluation
+
+    @property
+    def protocol(self) -> Mapping[str, Any]:
+        return self.evaluation.protocol
+
+    @property
+    def length(self) -> int:
+        return int(self.protocol["stream_length"])
+
+    @property
+    def names(self) -> str:
+        return str(self.protocol.get("names", "anonymous"))
+
+    @property
+    def erased(self) -> bool:
+        return bool(self.protocol.get("erase_history"))
+
+    @property
+    def backbone(self) -> str:
+        return str(self.record.recipe.get("backbone", ""))
+
+    @property
+    def row(self) -> tuple[str, str, str, bool]:
+        return self.names, self.backbone, self.record.recipe_name, self.erased
+
+    @property
+    def questions(self) -> tuple[Any, ...]:
+        """Equal for two records whose streams can be paired. The digest alone does not tell 400 x 32 from 100 x 128."""
+        return self.evaluation.tasks_digest, self.protocol.get("dataset_digest"), self.length
+
+    def settings(self) -> dict[str, Any]:
+        return dict(self.record.recipe.get("method_settings") or {})
+
+    @property
+    def history(self) -> str:
+        """CML-BGNN's; its default is the paper's"""
+        return str(self.settings().get("history", "slot")) if self.record.method == "cml_bgnn" else ""
+
+    @property
+    def reads_names(self) -> bool:
+        """Whether a name could tell it anything; if not, it answers named streams as it does anonymous ones."""
+        return self.record.method.endswith("_memory") or self.history == "content"
+
+    @property
+    def remembers(self) -> bool:
+        return self.reads_names or self.history == "slot"
+
+    def label(self) -> str:
+        """``CML-BGNN, memory by content, transductive``"""
+        settings = self.settings()
+        words = [system_name(self.record.method)]
+        if self.record.method == "cml_bgnn":
+            past_picture, *_, node = (*settings.get("reading", ()), *[0.0] * 7)[3:7]
+            by_node = self.names == "anonymous" and node and not past_picture
+            words.append("memory by attention" if by_node else MEMORIES[self.history])
+        words += ["history erased"] if self.erased else []
+        together = settings.get("transductive", self.record.method in TRANSDUCTIVE)
+        return ", ".join(words + (["transductive"] if together else []))
+
+
+def stream_cells(records: Sequence[RunRecord]) -> list[Cell]:
+    """The newest finished answer of each recipe to each kind of stream in the setting, rows together, T ascending."""
+    newest: dict[tuple[Any, ...], Cell] = {}
+    for record in sorted(records, key=lambda r: (r.started, r.run_id)):
+        for evaluation in record.evaluations if record.status == "finished" else ():
+            if "stream" in evaluation.metrics and _in_setting(evaluation.protocol):
+                cell = Cell(record, evaluation)
+                newest[(*cell.row, cell.length)] = cell
+    return [newest[key] for key in sorted(newest, key=_order)]
+
+
+def _in_setting(protocol: Mapping[str, Any]) -> bool:
+    plain = all(protocol.get(key) == value for key, value in SETTING.items())
+    return plain and protocol.get("stream_length") in LENGTHS and not any(protocol.get(key) for key in SPECIAL)
+
+
+def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    names, backbone, recipe, erased, length = key
+    return names != "named", backbone, erased, recipe, length
+
+
+def correctness(cell: Cell, folder: Path) -> np.ndarray:
+    """(streams, steps, queries), from the file beside the record."""
+    path = folder / cell.evaluation.tasks_file
+    try:
+        with np.load(path) as results:
+            return np.asarray(results["correct"], np.float64)
+    except (OSError, KeyError, ValueError) as error:
+        raise EngramError(
+            f"the per-task results {path} of run {cell.record.run_id} cannot be read ({error}): restore them from git"
+        ) from error
