@@ -30,6 +30,7 @@ _LAZY = {
     "METHODS": "engram.methods",
     "load_recipe": "engram.recipes",
     "compare": "engram.bench.run",
+    "FewShotClassifier": "engram.classifier",
     "quickstart": "engram.quickstart",
     "train": "engram.train",
     "bench": "engram.bench",

@@ -9,12 +9,15 @@ from typing import NoReturn
 import tyro
 
 from engram.commands.measure import audit, bench, compare
+from engram.commands.own import demo, forget, predict, remember
 from engram.commands.run import attach, features, quickstart, train
 from engram.commands.show import data, import_public, list_, report
 from engram.errors import EngramError
 
 app = tyro.extras.SubcommandApp()
-for command in (quickstart, data, train, features, attach, bench, audit, compare, import_public, list_, report):
+OWN = (predict, remember, forget, demo)
+TOOLS = (quickstart, data, train, features, attach, bench, audit, compare, import_public, list_, report)
+for command in (*TOOLS, *OWN):
     app.command(name=command.__name__.strip("_").replace("_", "-"))(command)
 
 

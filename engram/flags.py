@@ -48,3 +48,18 @@ First = Annotated[Positional[Path], arg(metavar="FIRST")]
 Second = Annotated[Positional[Path], arg(metavar="SECOND")]
 File = Annotated[Positional[Path], arg(metavar="FILE")]
 Target = Annotated[Positional[Path], arg(metavar="FOLDER")]
+Images = Annotated[Positional[tuple[Path, ...]], arg(metavar="IMAGE...", help_behavior_hint="")]
+Support = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
+GivenSupport = Annotated[Path, arg(metavar="FOLDER", help_behavior_hint="")]
+Remembered = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
+Weights = Annotated[str, arg(metavar="NAME", help="photographs or glyphs, in the box, or a run folder of your own")]
+Engine = Annotated[
+    str | None, arg(metavar="METHOD", help="a method of the library", help_behavior_hint="(default: the best one)")
+]
+Reject = Annotated[
+    float | None,
+    arg(metavar="P", help="say unknown where the best class is less probable", help_behavior_hint="(default: never)"),
+]
+ClassName = Annotated[Positional[str], arg(metavar="CLASS")]
+Host = Annotated[str, arg(metavar="ADDRESS", help="address to listen on; others can use the page if you change it")]
+Port = Annotated[int | None, arg(metavar="N", help="port", help_behavior_hint="(default: a free one from 7860 on)")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -123,6 +124,16 @@ class Recipe:
         used = asdict(self, dict_factory=lambda pairs: {k: v for k, v in pairs if v or k not in LATER})
         decisive = {k: v for k, v in used.items() if k not in ("name", "description", "paper")}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def recipe_from_saved(saved: Mapping[str, Any], where: str) -> Recipe:
+    """A recipe from what `Recipe.to_dict` gave; ``where`` is what an error calls it."""
+    raw = dict(saved)
+    raw["method"] = {"name": raw["method"], **raw.pop("method_settings")}
+    start = raw.pop("backbone_weights", "")
+    raw["backbone"] = {"name": raw["backbone"], "weights": start, **raw.pop("backbone_settings")}
+    name = raw.pop("name")
+    return recipe_from_dict({k: v for k, v in raw.items() if v is not None}, name, where)
 
 
 def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from engram.errors import EngramError
 from engram.train.build import build_method
-from engram.train.checkpoint import check_fit, load, save
+from engram.train.checkpoint import RunState, check_fit, load, save
 from engram.train.lock import RunLock
 from engram.train.start import PREFIX
 
@@ -28,19 +30,31 @@ def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
     recipe = replace(recipe, backbone_settings=bottom.recipe.backbone_settings)
     weights = {**top.tensors("weights")}
     weights |= {k: v for k, v in bottom.tensors("weights").items() if k.startswith(PREFIX)}
-    if half:
-        weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
+    weights = _halved(weights) if half else weights
     state = replace(
-        top.state,
+        _at_rest(top.state),
         recipe=recipe.to_dict(),
         recipe_digest=recipe.digest,
         image_shape=bottom.state.image_shape,
-        optimiser={},
-        numpy_generator={},
-        window={},
-        digests={},
     )
     fitted = build_method(recipe, state.image_shape, torch.device("cpu")).state_dict()
     check_fit(fitted, weights, f"the head of {head} does not fit the encoder of {encoder}")
     with RunLock(out):
         return save(out, state, {"weights": weights, "optimiser": {}, "random": {}})
+
+
+def slim(run: Path, out: Path) -> Path:
+    """Write a checkpoint's best weights alone, in half precision: to be handed on, not to be resumed."""
+    found = load(run)
+    weights = _halved(found.tensors("weights"))
+    with RunLock(out):
+        return save(out, _at_rest(found.state), {"weights": weights, "optimiser": {}, "random": {}})
+
+
+def _halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
+
+
+def _at_rest(state: RunState) -> RunState:
+    """Without what only a run that goes on needs."""
+    return replace(state, optimiser={}, numpy_generator={}, window={}, digests={})

@@ -16,7 +16,7 @@ from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.recipes.schema import Recipe, TestSettings
-from engram.train.attach import attach
+from engram.train.attach import attach, slim
 from engram.train.checkpoint import load, load_method
 from engram.train.features import open_stores, write_features
 from engram.train.run import train
@@ -140,3 +140,12 @@ def test_pixels_are_normalised_as_the_encoder_learned_them(tmp_path: Path) -> No
         for name, store in (("whole", images["test"]), ("head", made["test"]))
     )
     assert np.abs(whole - alone).max() < 2e-2
+
+
+def test_slim_keeps_the_best_weights_alone_in_half_precision(tmp_path: Path, encoder: Path) -> None:
+    whole, small = load(encoder), load(slim(encoder, tmp_path / "small"))
+    assert small.state.iteration == whole.state.iteration and not small.tensors("optimiser")
+    weights = small.tensors("weights")
+    for name, value in whole.tensors("weights").items():
+        assert torch.equal(weights[name], value.half() if value.is_floating_point() else value)
+    load_method(small, CPU)
