@@ -31,6 +31,7 @@ _LAZY = {
     "METHODS": "engram.methods",
     "load_recipe": "engram.recipes",
     "compare": "engram.bench.run",
+    "FewShotClassifier": "engram.classifier",
     "quickstart": "engram.quickstart",
     "reproduce": "engram.reproduce",
     "train": "engram.train",

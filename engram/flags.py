@@ -52,7 +52,22 @@ Target = Annotated[Positional[Path], arg(metavar="FOLDER")]
 Studies = Annotated[Positional[tuple[str, ...]], arg(metavar="STUDY...")]
 Seeds = Annotated[tuple[int, ...], arg(metavar="N", help_behavior_hint="(default: the study's)")]
 Scale = Literal["short", "paper"]
-Engine = Literal["local", "ray"]
+Launcher = Literal["local", "ray"]
 Address = Annotated[str, arg(metavar="ADDRESS", help_behavior_hint="(default: the one Ray finds)")]
 Page = Annotated[Path, arg(metavar="FILE.html")]
 OptionalPage = Annotated[Path | None, arg(metavar="FILE.html", help_behavior_hint="(default: none)")]
+Images = Annotated[Positional[tuple[Path, ...]], arg(metavar="IMAGE...", help_behavior_hint="")]
+Support = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
+GivenSupport = Annotated[Path, arg(metavar="FOLDER", help_behavior_hint="")]
+Remembered = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
+Weights = Annotated[str, arg(metavar="NAME", help="photographs or glyphs, in the box, or a run folder of your own")]
+Engine = Annotated[
+    str | None, arg(metavar="METHOD", help="a method of the library", help_behavior_hint="(default: the best one)")
+]
+Reject = Annotated[
+    float | None,
+    arg(metavar="P", help="say unknown where the best class is less probable", help_behavior_hint="(default: never)"),
+]
+ClassName = Annotated[Positional[str], arg(metavar="CLASS")]
+Host = Annotated[str, arg(metavar="ADDRESS", help="address to listen on; others can use the page if you change it")]
+Port = Annotated[int | None, arg(metavar="N", help="port", help_behavior_hint="(default: a free one from 7860 on)")]

@@ -29,6 +29,10 @@ COMMANDS = (
     "import-public",
     "list",
     "report",
+    "predict",
+    "remember",
+    "forget",
+    "demo",
 )
 
 

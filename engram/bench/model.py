@@ -16,6 +16,7 @@ from engram.methods import METHODS
 from engram.recipes import Recipe, load_recipe
 from engram.train.build import build_method, resolve_method
 from engram.train.checkpoint import Checkpoint, load, load_method
+from engram.train.places import located
 from engram.train.run import describe_device
 from engram.types import Method
 
@@ -57,7 +58,7 @@ def resolve_model(model: str, recipe: str | None, on_features: bool = False) -> 
 
     On features a method without weights of its own needs no training: ProtoNet's, or a memory of prototypes.
     """
-    if Path(model).exists():
+    if located(Path(model)).exists():
         return _from_folder(model, recipe)
     return _on_features(model, recipe) if on_features and model in METHODS else _untrained(model, recipe)
 

@@ -127,7 +127,7 @@ def reproduce(
     seeds: flags.Seeds = (),
     device: flags.Device = "auto",
     scale: flags.Scale = "short",
-    engine: flags.Engine = "local",
+    engine: flags.Launcher = "local",
     address: flags.Address = "auto",
     data: flags.Data = None,
     results: flags.Results = Path("results/runs"),

@@ -147,9 +147,15 @@ def visible(steps: Tensor, now: Tensor, capacity: int) -> Tensor:
 
     Shapes: steps (B, E) never falling along E, now (T, B) -> (T, B, E) bool
     """
-    steps, times = steps.contiguous(), now.T.contiguous()
-    since = torch.searchsorted(steps, times).T[..., None] - torch.searchsorted(steps, steps)
+    since = _earlier(steps, now.T).T[..., None] - _earlier(steps, steps)
     return (steps >= 0) & (steps < now[..., None]) & (since <= capacity)
+
+
+def _earlier(steps: Tensor, times: Tensor) -> Tensor:
+    """How many entries have a step before each time. (B, E) never falling along E, (B, n) -> (B, n)"""
+    if torch.compiler.is_exporting():  # formats for exchange know comparisons, not searches
+        return (steps[:, None, :] < times[:, :, None]).sum(-1)
+    return torch.searchsorted(steps.contiguous(), times.contiguous())
 
 
 def append(bank: Bank, entries: Bank, capacity: int) -> Bank:

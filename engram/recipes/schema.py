@@ -156,6 +156,16 @@ def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def recipe_from_saved(saved: Mapping[str, Any], where: str) -> Recipe:
+    """A recipe from what `Recipe.to_dict` gave; ``where`` is what an error calls it."""
+    raw = dict(saved)
+    raw["method"] = {"name": raw["method"], **raw.pop("method_settings")}
+    start = raw.pop("backbone_weights", "")
+    raw["backbone"] = {"name": raw["backbone"], "weights": start, **raw.pop("backbone_settings")}
+    name = raw.pop("name")
+    return recipe_from_dict({k: v for k, v in raw.items() if v is not None}, name, where)
+
+
 def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
     """A recipe from parsed TOML; sub-tables ``data``, ``train``, ``test``, ``backbone``, ``method``, ``paper``."""
     raw = dict(raw)

@@ -87,3 +87,21 @@ def comparison_table(first: str, second: str, rows: Sequence[Mapping[str, Any]])
         figure = f"{100 * row['difference']:+.2f} ± {100 * row['interval']:.2f}"
         table.add_row(describe_protocol(row["protocol"]), row["part"], figure, str(row["n"]), reading)
     return table
+
+
+def answers_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Pictures and their classes as plain aligned lines, so that ten thousand of them print at once."""
+    shares = [name for name in ("probability", "familiar", "not_known", "left_open") if name in rows[0]]
+    lines = [("picture", "class", *(name.replace("_", " ") for name in shares))]
+    lines += [(row["file"], row["class"], *(f"{100 * row[name]:.1f} %" for name in shares)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = [
+        "  ".join(
+            [
+                *(cell.ljust(width) for cell, width in zip(line[:2], widths, strict=False)),
+                *(cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)),
+            ]
+        )
+        for line in lines
+    ]
+    return "\n".join(aligned)

@@ -1,9 +1,9 @@
-"""Marked sections of README and docs, rebuilt from the ledger: result tables, audits and streams.
+"""Marked sections of README, docs and model cards, rebuilt from records: results, audits, streams, own pictures.
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables, ``<!-- audit:begin NAME -->`` ...
 ``<!-- audit:end -->`` holds audits, ``<!-- streams:begin NAME -->`` ... ``<!-- streams:end -->`` holds memory along the
-stream, ``study`` holds a study and ``claims`` what the paper claims; each marker stands at the start of a line, so that
-a sentence may speak of it. Figures go to docs/figures.
+stream, ``study`` holds a study, ``claims`` what the paper claims, ``own`` own pictures and ``api`` the reference of the
+code; each marker stands at the start of a line, so that a sentence may speak of it. Figures go to docs/figures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 
 from engram.errors import EngramError
 from engram.ledger import RunRecord, read_ledger
+from engram.report.api import api_section, check_api_section
 from engram.report.audits import audit_section, check_audit_section
+from engram.report.own import check_own_section, own_section
 from engram.report.stream_figures import FOLDER as FIGURES
 from engram.report.stream_figures import stream_figures
 from engram.report.streams import check_stream_section, stream_section
@@ -24,6 +26,8 @@ from engram.report.study_sections import StudyBook, check_claims_section, check_
 from engram.report.tables import check_section, section_text
 
 RUNS = Path("results/runs")
+CARDS = Path("engram/weights")
+"""model cards, which are pages too"""
 Fill = Callable[[str, Sequence[RunRecord], str], str]
 Check = Callable[[str, str, Sequence[RunRecord]], None]
 
@@ -37,6 +41,8 @@ def sections_of(folder: Path) -> dict[str, tuple[Fill, Check]]:
         "streams": (partial(stream_section, folder=folder), check_stream_section),
         "study": (book.section, check_study_section),
         "claims": (book.claims, check_claims_section),
+        "api": (api_section, check_api_section),
+        "own": (partial(own_section, folder=folder.parent / "own"), check_own_section),
     }
 
 
@@ -74,7 +80,8 @@ def rebuild(root: Path, check: bool) -> list[str]:
     records, problems = read_ledger(root / RUNS)
     if problems:
         raise EngramError(f"tables are not rebuilt while records are unreadable: {'; '.join(problems)}")
-    pages = [p for p in (root / "README.md", *sorted((root / "docs").rglob("*.md"))) if p.is_file()]
+    places = (root / "README.md", *sorted((root / "docs").rglob("*.md")), *sorted((root / CARDS).glob("*.md")))
+    pages = [p for p in places if p.is_file()]
     rebuilt: dict[Path, str] = {}
     sections, kinds = 0, sections_of(root / RUNS)
     for page in pages:

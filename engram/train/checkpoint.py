@@ -24,8 +24,9 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.ledger import software_versions
-from engram.recipes.schema import Recipe, recipe_from_dict
+from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.train.build import build_method
+from engram.train.places import located
 from engram.types import Method
 
 FORMAT_VERSION = 1
@@ -87,12 +88,7 @@ class Checkpoint:
     @property
     def recipe(self) -> Recipe:
         """The recipe the run was started with."""
-        raw = dict(self.state.recipe)
-        raw["method"] = {"name": raw["method"], **raw.pop("method_settings")}
-        start = raw.pop("backbone_weights", "")
-        raw["backbone"] = {"name": raw["backbone"], "weights": start, **raw.pop("backbone_settings")}
-        name = raw.pop("name")
-        return recipe_from_dict({k: v for k, v in raw.items() if v is not None}, name, f"{self.folder}/state.json")
+        return recipe_from_saved(self.state.recipe, f"{self.folder}/state.json")
 
 
 def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, Tensor]], best: bool = False) -> Path:
@@ -139,6 +135,7 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
 
     With ``method`` a checkpoint of another method is refused.
     """
+    path = located(path)
     folder = path if (path / "state.json").exists() else _choose(path, which)
     where = folder / "state.json"
     try:

@@ -168,6 +168,24 @@ def _pairs_of_csv(text: str) -> list[tuple[str, str]]:
     return [(row["class"].strip(), row["split"].strip()) for row in csv.DictReader(text.splitlines())]
 
 
+def pictures_in(folder: Path) -> tuple[list[Path], int]:
+    """The pictures of a class folder in order of name, at least one, and how many other entries it has."""
+    entries = _entries(folder)
+    chosen = [path for path in entries if path.suffix.lower() in EXTENSIONS and not path.is_dir()]
+    if not chosen:
+        others = f" (its {len(entries)} entries have no image extension)" if entries else ""
+        raise EngramError(f"the class folder {folder} holds no images{others}: add some, or remove the folder")
+    return chosen, len(entries) - len(chosen)
+
+
+def class_pictures(root: Path) -> dict[str, list[Path]]:
+    """Class name -> its pictures, for a folder of class folders that is one set and not a dataset with splits."""
+    classes = _class_folders(root)
+    if not classes:
+        raise EngramError(f"{root} holds no class folders: put the images of each class into a folder of its own")
+    return {folder.name: pictures_in(folder)[0] for folder in classes}
+
+
 def _read_split(root: Path, split: str, classes: list[Path], shape: tuple[int, ...]) -> SplitReading:
     if len(classes) < CLASSES_PER_SPLIT:
         raise EngramError(
@@ -177,12 +195,8 @@ def _read_split(root: Path, split: str, classes: list[Path], shape: tuple[int, .
     images: list[list[Path]] = []
     skipped = 0
     for folder in classes:
-        entries = _entries(folder)
-        chosen = [path for path in entries if path.suffix.lower() in EXTENSIONS and not path.is_dir()]
-        if not chosen:
-            others = f" (its {len(entries)} entries have no image extension)" if entries else ""
-            raise EngramError(f"the class folder {folder} holds no images{others}: add some, or remove the folder")
-        skipped += len(entries) - len(chosen)
+        chosen, others = pictures_in(folder)
+        skipped += others
         images.append(chosen)
 
     def read_class(index: int) -> Iterator[np.ndarray]:

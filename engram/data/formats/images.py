@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +29,24 @@ def decode_image(data: bytes | Path, name: str, image_shape: tuple[int, ...]) ->
     content = _content(data, name)
     if not content:
         raise EngramError(f"the image {name} is empty (0 bytes): fetch it again, or remove it")
+    with _explained(name), Image.open(io.BytesIO(content)) as image:
+        return fit_picture(image, name, image_shape)
+
+
+def fit_picture(image: Image.Image, name: str, image_shape: tuple[int, ...]) -> np.ndarray:
+    """One picture that Pillow has open -> uint8 (C, H, W) of ``image_shape``; of an animation, the frame at hand."""
+    with _explained(name):
+        _guard_size(image, name)
+        return _to_array(ImageOps.exif_transpose(image), name, image_shape)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Whatever a decoder raises, as one sentence about the image."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's size warning (the guard is below) and remarks on odd metadata
-            with Image.open(io.BytesIO(content)) as image:
-                _guard_size(image, name)
-                return _to_array(ImageOps.exif_transpose(image), name, image_shape)
+            warnings.simplefilter("ignore")  # Pillow's size warning (there is a guard) and remarks on odd metadata
+            yield
     except EngramError:
         raise
     except UnidentifiedImageError as error:

@@ -1,0 +1,53 @@
+"""The weights in the box: which encoders come with the package, what answers best on each, and how sure it should be.
+
+``engram/weights/box.json`` has one entry for each kind of picture. Its numbers were fitted on validation classes
+by ``benchmarks/own_images.py``; the model cards beside it say what the encoders learned from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from engram.train.places import WEIGHTS
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """One kind of picture."""
+
+    encoder: str
+    """folder of the checkpoint whose backbone sees the pictures"""
+    engine: str
+    """method that won on validation classes"""
+    heads: Mapping[str, str] = field(default_factory=dict)
+    """method -> folder of a checkpoint trained on the encoder's features"""
+    settings: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """method -> its keywords on these features"""
+    light_ink: bool = False
+    """whether it learned from light strokes on dark ground"""
+    temperatures: Mapping[str, dict[str, list[float]]] = field(default_factory=dict)
+    """method, or "method transductive" -> pictures of each class -> [temperature]"""
+    familiarity: Mapping[str, list[float]] = field(default_factory=dict)
+    """pictures of each class -> [slope, offset] of the logit that a picture is of one of the classes at all"""
+
+
+@cache
+def box() -> dict[str, Boxed]:
+    """Kinds of pictures there are weights for."""
+    return {name: Boxed(**entry) for name, entry in json.loads((WEIGHTS / "box.json").read_text()).items()}
+
+
+def fitted_at(fitted: Mapping[str, Sequence[float]], pictures_per_class: float) -> list[float]:
+    """Numbers that were fitted for some numbers of pictures: between these interpolated over the logarithm, beyond them
+    as at the end."""
+    known = sorted((math.log(float(shots)), tuple(values)) for shots, values in fitted.items())
+    places = [place for place, _ in known]
+    here = math.log(max(pictures_per_class, 1e-9))
+    return [float(np.interp(here, places, column)) for column in zip(*(values for _, values in known), strict=True)]

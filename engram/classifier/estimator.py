@@ -1,0 +1,228 @@
+"""`FewShotClassifier`: a few pictures of each class in, answers with honest uncertainty out, more pictures tomorrow.
+
+Every picture passes the encoder once and stays in memory as features with its label. `partial_fit` is the next task of
+a named stream: a class gathers all pictures its name ever had, which is what the memories of the library do with names
+(`tests/classifier/test_named_streams.py` holds them to it). Answers never change what is remembered.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.classifier import memory as memories
+from engram.classifier.engine import Answer, Engine
+from engram.classifier.opening import open_engine
+from engram.classifier.pictures import Unreadable, batches, listed
+from engram.classifier.uncertainty import Uncertainty, split
+from engram.errors import EngramError, nearest
+
+UNKNOWN = "unknown"
+
+
+class FewShotClassifier:
+    """Classify pictures from a few examples of each class.
+
+    Args:
+        engine: a method of the library ("cml_bgnn", "proto_net", ...); None takes the one that goes with the weights.
+        weights: "photographs" or "glyphs", which are in the box, or the run folder of ``engram train``.
+        settings: keywords of the engine, as in a recipe's [method] table.
+        transductive: let the pictures asked about together inform each other, where the engine can.
+        reject_below: answer "unknown" where it is less probable than this that the picture is of one of the classes at
+            all (`familiarity`); None always names a class.
+        capacity: pictures remembered of each class, the oldest task goes first; None keeps all.
+        samples: draws of the posterior that `uncertainty` takes.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+
+    Attributes (after `fit`):
+        classes_: the labels, in the order of the columns of `predict_proba`.
+    """
+
+    _estimator_type = "classifier"
+
+    def __init__(
+        self,
+        engine: str | None = None,
+        weights: str | Path = "photographs",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        transductive: bool = False,
+        reject_below: float | None = None,
+        capacity: int | None = None,
+        samples: int = 64,
+        device: str = "cpu",
+    ) -> None:
+        self.engine = engine
+        self.weights = weights
+        self.settings = settings
+        self.transductive = transductive
+        self.reject_below = reject_below
+        self.capacity = capacity
+        self.samples = samples
+        self.device = device
+
+    def fit(self, X: Any, y: Any) -> FewShotClassifier:
+        """Forget everything and learn these pictures: X of any kind and size, y one label for each."""
+        opened = self._open()
+        memory = self._learn(opened, memories.nothing(), X, y)
+        if len(memory.classes) < 2:
+            raise EngramError(
+                f"all {len(memory.labels)} pictures are of the class '{memory.classes[0]}': give at least 2 classes"
+            )
+        self.engine_, self.memory_ = opened, memory
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> FewShotClassifier:
+        """The next task of a stream: more pictures of known classes, new classes, or both.
+
+        ``classes`` is there because scikit-learn passes it; classes come as they are met and need no announcement.
+        """
+        opened = self.engine_ if self._fitted else self._open()
+        memory = self._learn(opened, self.memory_ if self._fitted else memories.nothing(), X, y)
+        self.engine_, self.memory_ = opened, memory
+        return self
+
+    def forget(self, label: Any) -> FewShotClassifier:
+        """Forget a class and every picture of it."""
+        self.memory_ = self._known().forget(label)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each picture, or "unknown" where it is not familiar enough: ``reject_below``."""
+        return self.decide(self.answer(self.see(X)))
+
+    def decide(self, answer: Answer) -> np.ndarray:
+        """From what `answer` gave to labels (n,)."""
+        chosen = self.classes_[answer.log_probs.argmax(1).numpy()]
+        if self.reject_below is None:
+            return chosen
+        if not 0 <= self.reject_below <= 1:
+            raise EngramError(f"reject_below = {self.reject_below} but a probability lies between 0 and 1")
+        return np.where(answer.familiarity.numpy() < self.reject_below, UNKNOWN, chosen.astype(object))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(n, N) probability of each class of `classes_`."""
+        return self.answer(self.see(X)).log_probs.double().exp().numpy()
+
+    def familiarity(self, X: Any) -> np.ndarray:
+        """(n,) probability that a picture is of one of the classes at all, where half of the pictures are not.
+
+        Fitted on validation classes for the weights in the box; for others the largest class probability stands in.
+        """
+        return self.answer(self.see(X)).familiarity.double().numpy()
+
+    def uncertainty(self, X: Any) -> Uncertainty:
+        """What the model does not know of each picture, and what the picture leaves open: see `Uncertainty`."""
+        return split(self.answer(self.see(X), self.samples))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of pictures whose class is named rightly."""
+        predicted = self.predict(X)
+        truth = memories.as_labels(y, len(predicted))
+        return float(np.mean([a == b for a, b in zip(predicted, truth, strict=True)]))
+
+    def see(self, X: Any, unreadable: Unreadable | None = None) -> Tensor:
+        """What the engine keeps of pictures: (n, ...), to be asked about with `answer`.
+
+        With ``unreadable`` pictures that cannot be read are told to it and left out.
+        """
+        memory, engine = self._known(), self.engine_
+        seen = [engine.see(batch) for batch in batches(listed(X), engine.image_shape, unreadable=unreadable)]
+        return torch.cat(seen) if seen else memory.items[:0]
+
+    def answer(self, seen: Tensor, samples: int = 0) -> Answer:
+        """The engine's whole answer: probabilities, ``samples`` of its posterior, edges to the remembered pictures."""
+        memory = self._known()
+        if len(memory.classes) < 2:
+            raise EngramError(f"only {len(memory.classes)} class is remembered and an answer needs 2: add pictures")
+        self.engine_.check_support(memory.counts)
+        return self.engine_.answer(memory.items, memory.labels, seen, len(memory.classes), samples)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        classes = self._known().classes
+        if len({type(label) for label in classes}) == 1 and isinstance(classes[0], str | int | float):
+            return np.array(classes)
+        held = np.empty(len(classes), dtype=object)
+        held[:] = classes
+        return held
+
+    def save(self, folder: str | Path) -> Path:
+        """Write everything, memory and weights too, to a folder: safetensors and JSON, whole or not at all."""
+        from engram.classifier.saving import save
+
+        return save(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "cpu") -> FewShotClassifier:
+        """A classifier that `save` wrote; nothing in the folder is executed."""
+        from engram.classifier.saving import load
+
+        return load(cls, Path(folder), device)
+
+    def export(self, path: str | Path) -> Path:
+        """The fitted classifier as ONNX (``.onnx``) or as a program of torch.export (``.pt2``): see `engram.export`."""
+        from engram.export import export
+
+        return export(self, Path(path))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {name: getattr(self, name) for name in _parameters()}
+
+    def set_params(self, **params: Any) -> FewShotClassifier:
+        """Change arguments of the constructor; those of the engine apply from the next `fit`."""
+        for name, value in params.items():
+            if name not in _parameters():
+                raise EngramError(f"FewShotClassifier has no parameter '{name}'{nearest(name, _parameters())}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
+        return f"FewShotClassifier({', '.join(changed)})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        inputs = InputTags(two_d_array=False, three_d_array=True, string=True)
+        tags = ClassifierTags(multi_class=True)
+        return Tags(
+            estimator_type="classifier", target_tags=TargetTags(required=True), classifier_tags=tags, input_tags=inputs
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._fitted
+
+    @property
+    def _fitted(self) -> bool:
+        return hasattr(self, "memory_")
+
+    def _known(self) -> memories.Memory:
+        if not self._fitted:
+            raise EngramError("this classifier has not seen any pictures yet: call fit(X, y) first")
+        return self.memory_
+
+    def _open(self) -> Engine:
+        return open_engine(self.engine, self.weights, self.settings, self.transductive, self.device)
+
+    def _learn(self, engine: Engine, memory: memories.Memory, X: Any, y: Any) -> memories.Memory:
+        if self.capacity is not None and self.capacity < 1:
+            raise EngramError(f"capacity = {self.capacity} but at least 1 picture of each class must be remembered")
+        pictures = listed(X)
+        labels = memories.as_labels(y, len(pictures))
+        if not labels:
+            raise EngramError("there are 0 pictures: give at least one of each class")
+        items = torch.cat([engine.see(batch) for batch in batches(pictures, engine.image_shape)])
+        return memory.add(items, labels, self.capacity)
+
+
+def _parameters() -> list[str]:
+    return [name for name in inspect.signature(FewShotClassifier).parameters]

@@ -1,0 +1,135 @@
+"""Pictures by the folder: class folders to learn from, thousands of pictures to ask about, and what came of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from engram.classifier.engine import samples_posterior
+from engram.classifier.estimator import FewShotClassifier
+from engram.classifier.pictures import Unreadable
+from engram.classifier.uncertainty import Uncertainty, split
+from engram.data.formats.folder import EXTENSIONS, class_pictures
+from engram.errors import EngramError
+
+CHUNK = 256
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One row for each picture that could be read."""
+
+    classes: tuple[str, ...]
+    files: tuple[Path, ...]
+    labels: tuple[str, ...]
+    probabilities: np.ndarray
+    """(n, N)"""
+    familiarity: np.ndarray
+    """(n,)"""
+    uncertainty: Uncertainty | None
+    """None where the engine has no posterior"""
+    unreadable: tuple[tuple[Path, str], ...]
+    """pictures left out, and why"""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What the table, JSON and CSV show: shares of the largest possible entropy for both kinds of uncertainty."""
+        most = np.log(len(self.classes))
+        rows = []
+        for i, file in enumerate(self.files):
+            best = float(self.probabilities[i].max())
+            row: dict[str, Any] = {"file": str(file), "class": self.labels[i], "probability": round(best, 4)}
+            row["familiar"] = round(float(self.familiarity[i]), 4)
+            if self.uncertainty is not None:
+                row["not_known"] = round(float(self.uncertainty.epistemic[i] / most), 4)
+                row["left_open"] = round(float(self.uncertainty.aleatoric[i] / most), 4)
+            rows.append(row)
+        return rows
+
+    def to_json(self) -> str:
+        shares = [dict(zip(self.classes, np.round(p, 4).tolist(), strict=True)) for p in self.probabilities]
+        pictures = [{**row, "probabilities": share} for row, share in zip(self.rows(), shares, strict=True)]
+        unreadable = [{"file": str(file), "why": why} for file, why in self.unreadable]
+        return json.dumps({"classes": self.classes, "pictures": pictures, "unreadable": unreadable}, indent=1)
+
+    def to_csv(self) -> str:
+        """The rows and one column for each class."""
+        columns = [f"p({name})" for name in self.classes]
+        shares = [dict(zip(columns, np.round(p, 4).tolist(), strict=True)) for p in self.probabilities]
+        rows = [{**row, **share} for row, share in zip(self.rows(), shares, strict=True)]
+        out = io.StringIO()
+        writer = csv.DictWriter(out, list(rows[0]) if rows else ["file", "class", "probability", "familiar", *columns])
+        writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue()
+
+
+def support_of(folder: Path) -> tuple[list[Path], list[str]]:
+    """Pictures and labels of a folder of class folders."""
+    if not folder.is_dir():
+        raise EngramError(f"the support folder {folder} does not exist or is no folder: check the path")
+    classes = class_pictures(folder)
+    return [p for paths in classes.values() for p in paths], [name for name, paths in classes.items() for _ in paths]
+
+
+def find_pictures(paths: Iterable[Path]) -> list[Path]:
+    """Files as given; of folders every picture below them, in order of name. Links to folders are not followed."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        for folder, folders, names in os.walk(path):
+            folders.sort()
+            chosen = sorted(n for n in names if Path(n).suffix.lower() in EXTENSIONS and not n.startswith("."))
+            found += [Path(folder) / name for name in chosen]
+    if not found:
+        raise EngramError(f"there are no pictures in {', '.join(map(str, paths))}: give image files or folders of them")
+    return found
+
+
+def _noting(left_out: dict[int, str], start: int) -> Unreadable:
+    """Notes why pictures are left out, by their place among all."""
+
+    def note(place: int, why: str) -> None:
+        left_out[start + place] = why
+
+    return note
+
+
+def ask(classifier: FewShotClassifier, files: Sequence[Path]) -> Answers:
+    """Answers to pictures that may be many and damaged; a progress bar where there is a terminal."""
+    left_out: dict[int, str] = {}
+    seen = []
+    console = Console(stderr=True)
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        job = bar.add_task("pictures", total=len(files))
+        for start in range(0, len(files), CHUNK):
+            chunk = files[start : start + CHUNK]
+            seen.append(classifier.see(chunk, _noting(left_out, start)))
+            bar.advance(job, len(chunk))
+    if len(left_out) == len(files):
+        raise EngramError(f"none of the {len(files)} pictures can be read; the first: {left_out[0]}")
+    posterior = samples_posterior(classifier.engine_.method)
+    answer = classifier.answer(torch.cat(seen), classifier.samples if posterior else 0)
+    probabilities = answer.log_probs.double().exp().numpy()
+    return Answers(
+        tuple(map(str, classifier.classes_)),
+        tuple(file for place, file in enumerate(files) if place not in left_out),
+        tuple(map(str, classifier.decide(answer))),
+        probabilities,
+        answer.familiarity.double().numpy(),
+        split(answer) if posterior else None,
+        tuple((files[place], why) for place, why in left_out.items()),
+    )

@@ -1,0 +1,125 @@
+"""From the words of a person, "photographs" or a run folder, "proto_net" or nothing, to an `Engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engram.classifier.box import Boxed, box
+from engram.classifier.engine import Engine
+from engram.errors import EngramError, nearest
+from engram.methods import METHODS
+from engram.recipes import Recipe
+from engram.train.build import build_method, choose_device, resolve_method
+from engram.train.checkpoint import Checkpoint, check_fit, load, load_method
+from engram.train.places import WEIGHTS, located
+from engram.train.start import PREFIX
+from engram.types import EmbeddingMethod, Method
+
+
+def open_engine(
+    engine: str | None, weights: str | Path, settings: Mapping[str, Any] | None, transductive: bool, device: str
+) -> Engine:
+    """``weights`` names an entry of the box or a run folder; ``engine`` a method, or None for the one that goes with
+    the weights; ``settings`` are keywords of the method."""
+    where = choose_device(device)
+    boxed = box().get(str(weights))
+    checkpoint = load(WEIGHTS / boxed.encoder if boxed else _run_folder(weights))
+    name = engine or (boxed.engine if boxed else checkpoint.state.method)
+    if name != checkpoint.state.method or name in (boxed.heads if boxed else ()):
+        return _on_encoder(name, checkpoint, boxed, settings or {}, transductive, where)
+    recipe = _with_settings(checkpoint.recipe, settings or {}, transductive)
+    method = build_method(recipe, checkpoint.state.image_shape, where, "fp32")
+    _load(method, checkpoint.tensors("weights"), f"the weights in {checkpoint.folder}")
+    return Engine(method.eval(), recipe, checkpoint.state.image_shape, **_boxed_extras(boxed, name, transductive))
+
+
+def _run_folder(weights: str | Path) -> Path:
+    if not located(Path(weights)).exists():
+        raise EngramError(
+            f"there are no weights '{weights}': neither in the box{nearest(str(weights), box())} nor a run folder"
+        )
+    return Path(weights)
+
+
+def _on_encoder(
+    name: str,
+    checkpoint: Checkpoint,
+    boxed: Boxed | None,
+    settings: Mapping[str, Any],
+    transductive: bool,
+    device: torch.device,
+) -> Engine:
+    """A method on the frozen backbone of another method's checkpoint: with a head of the box, or without weights."""
+    if name not in METHODS and (Path(name).exists() or "/" in name):
+        raise EngramError(f"the engine '{name}' is a folder: give it as weights={name!r}, its method comes with it")
+    kind, shape = resolve_method(name), checkpoint.state.image_shape
+    given = {**(boxed.settings.get(name, {}) if boxed else {}), **settings}
+    if not issubclass(kind, EmbeddingMethod):
+        recipe = _another(checkpoint.recipe, name, "flatten", given, transductive)
+        return Engine(_without_weights(recipe, shape, device), recipe, shape, light_ink=bool(boxed and boxed.light_ink))
+    encoder = load_method(checkpoint, device, "fp32").backbone
+    width = (torch.Size(encoder.out_shape).numel(),)  # type: ignore[arg-type]
+    if boxed and name in boxed.heads:
+        head = load(WEIGHTS / boxed.heads[name])
+        recipe = _with_settings(head.recipe, given, transductive)
+        method = build_method(recipe, width, device, "fp32")
+        _load(method, head.tensors("weights"), f"the head in {head.folder}")
+    else:
+        recipe = _another(checkpoint.recipe, name, checkpoint.recipe.backbone, given, transductive)
+        method = _without_weights(recipe, width, device)
+    extras = _boxed_extras(boxed, name, transductive)
+    return Engine(method.eval(), recipe, shape, encoder, checkpoint.recipe, **extras)
+
+
+def _boxed_extras(boxed: Boxed | None, name: str, transductive: bool) -> dict[str, Any]:
+    if boxed is None:
+        return {"transductive": transductive}
+    fitted = boxed.temperatures.get(f"{name} transductive" if transductive else name, {})
+    return {
+        "transductive": transductive,
+        "light_ink": boxed.light_ink,
+        "temperatures": fitted,
+        "familiarities": boxed.familiarity,
+    }
+
+
+def _another(recipe: Recipe, method: str, backbone: str, given: Mapping[str, Any], transductive: bool) -> Recipe:
+    """Another method on the data of a recipe, under a name of its own."""
+    name = f"{method}/{recipe.name.split('/')[-1]}"
+    changed = replace(recipe, name=name, method=method, method_settings={}, paper=None, backbone_weights="")
+    changed = changed if backbone == recipe.backbone else replace(changed, backbone=backbone, backbone_settings={})
+    return _with_settings(changed, given, transductive)
+
+
+def _with_settings(recipe: Recipe, given: Mapping[str, Any], transductive: bool) -> Recipe:
+    """A method that can be asked either way is asked as the classifier says."""
+    known = {f.name for f in fields(resolve_method(recipe.method).Config)}
+    either = {"transductive": transductive} if "transductive" in known else {}
+    return replace(recipe, method_settings={**recipe.method_settings, **given, **either})
+
+
+def _without_weights(recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> Method:
+    try:
+        method = build_method(recipe, shape, device, "fp32").eval()
+    except EngramError as error:  # a head for another kind of encoder has weights of its own in any case
+        raise EngramError(f"'{recipe.method}' must be trained first, on an encoder it can take: {error}") from error
+    count = sum(p.numel() for p in method.parameters())
+    if count:
+        raise EngramError(
+            f"'{recipe.method}' has {count} weights that must be trained first: engram train, then give its run "
+            f"folder as weights"
+        )
+    return method
+
+
+def _load(method: Method, weights: Mapping[str, torch.Tensor], what: str) -> None:
+    """Weights of a whole model, or of a head whose features come from elsewhere."""
+    own = method.state_dict()
+    needed = {k: v for k, v in weights.items() if k in own or not k.startswith(PREFIX)}
+    check_fit(own, needed, f"{what} do not fit {type(method).__name__}")
+    method.load_state_dict(needed)

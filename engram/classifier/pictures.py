@@ -1,0 +1,76 @@
+"""Whatever a person calls pictures, as bytes of one shape: paths, Pillow images, arrays and tensors of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from engram.data.formats.images import decode_image, fit_array, fit_picture
+from engram.errors import EngramError
+
+Unreadable = Callable[[int, str], None]
+"""told the place of a picture that cannot be read, and the sentence about it"""
+
+
+def listed(X: Any) -> Sequence[Any]:
+    """X as a sequence of single pictures; one picture alone, or rows of numbers, is refused."""
+    if isinstance(X, str | Path | Image.Image):
+        raise EngramError(f"X is one {type(X).__name__} where a list of pictures is needed: put it into a list")
+    if isinstance(X, Tensor):
+        X = X.detach().cpu().numpy()
+    if isinstance(X, np.ndarray) and X.dtype != object and X.dtype.kind not in "US" and X.ndim not in (3, 4):
+        raise EngramError(
+            f"X has the shape {X.shape} where pictures are (n, height, width), (n, height, width, 3) or "
+            f"(n, 3, height, width): give a list of pictures"
+        )
+    if not hasattr(X, "__len__") or isinstance(X, dict):
+        raise EngramError(f"X is a {type(X).__name__} where a list of pictures is needed")
+    return cast(Sequence[Any], X if isinstance(X, list | tuple | np.ndarray) else list(X))
+
+
+def batches(
+    X: Sequence[Any],
+    image_shape: tuple[int, ...],
+    size: int = 256,
+    unreadable: Unreadable | None = None,
+) -> Iterator[Tensor]:
+    """uint8 (at most ``size``, C, H, W) in order. The first bad picture ends it; with ``unreadable`` they are told, and
+    left out."""
+    ready: list[np.ndarray] = []
+    for place, item in enumerate(X):
+        try:
+            ready.append(as_bytes(item, _name(item, place), image_shape))
+        except EngramError as error:
+            if unreadable is None:
+                raise
+            unreadable(place, str(error))
+        if len(ready) == size:
+            yield torch.from_numpy(np.stack(ready))
+            ready = []
+    if ready:
+        yield torch.from_numpy(np.stack(ready))
+
+
+def as_bytes(item: Any, name: str, image_shape: tuple[int, ...]) -> np.ndarray:
+    """One picture -> uint8 ``image_shape``. Floats are taken as 0..1 where none is above 1, else as 0..255."""
+    if isinstance(item, str | Path):
+        return decode_image(Path(item), name, image_shape)
+    if isinstance(item, Image.Image):
+        return fit_picture(item, name, image_shape)
+    if isinstance(item, Tensor):
+        item = item.detach().cpu().numpy()
+    if not isinstance(item, np.ndarray):
+        raise EngramError(f"{name} is a {type(item).__name__} where a path, a Pillow image or an array is needed")
+    if item.dtype.kind == "f" and item.size and item.min() >= 0 and item.max() <= 1:
+        item = item * 255
+    return fit_array(item, name, image_shape)
+
+
+def _name(item: Any, place: int) -> str:
+    return str(item) if isinstance(item, str | Path) else f"picture {place} of X"

@@ -1,0 +1,93 @@
+"""Commands for a person's own pictures."""
+
+from __future__ import annotations
+
+import sys
+
+from engram import flags
+from engram.errors import EngramError
+
+
+def predict(
+    images: flags.Images,
+    support: flags.Support = None,
+    model: flags.Remembered = None,
+    weights: flags.Weights = "photographs",
+    engine: flags.Engine = None,
+    transductive: flags.Switch = False,
+    reject_below: flags.Reject = None,
+    json: flags.Switch = False,
+    csv: flags.Switch = False,
+    device: flags.Device = "cpu",
+) -> None:
+    """Say which class each picture is of, from a few examples of each class or from what a model remembers.
+
+    Pictures that cannot be read are told at the end and stop nothing.
+
+    Args:
+        images: image files, or folders that are searched for them
+        support: folder with one folder of example pictures for each class
+        model: folder that engram remember wrote, in place of --support
+        transductive: let the pictures inform each other, where the engine can
+        json: write JSON with the probabilities of every class
+        csv: write CSV with one column for each class
+    """
+    from engram.classifier.asking import answer_with
+    from engram.classifier.folders import ask, find_pictures
+
+    if json and csv:
+        raise EngramError("--json and --csv are two forms of one answer: choose one")
+    classifier = answer_with(model, support, engine, weights, transductive, reject_below, device)
+    answers = ask(classifier, find_pictures(images))
+    if json or csv:
+        print(answers.to_json() if json else answers.to_csv(), end="\n" if json else "")
+    else:
+        from engram.report.console import answers_text
+
+        print(answers_text(answers.rows()))
+    for _, why in answers.unreadable:
+        print(f"left out: {why}", file=sys.stderr)
+
+
+def remember(
+    model: flags.Target,
+    support: flags.GivenSupport,
+    weights: flags.Weights = "photographs",
+    engine: flags.Engine = None,
+) -> None:
+    """Add pictures to what a model remembers: of known classes, of new ones, or both. A new folder starts a new model.
+
+    Args:
+        model: folder of the model
+        support: folder with one folder of example pictures for each class
+    """
+    from engram.classifier.asking import remember_more
+
+    for name, count, before in remember_more(model, support, engine, weights):
+        print(f"{name}: {count} pictures" + (f", {count - before} of them new" if before < count and before else ""))
+
+
+def forget(model: flags.Target, name: flags.ClassName) -> None:
+    """Forget a class of a model and every picture of it.
+
+    Args:
+        model: folder of the model
+        name: the class
+    """
+    from engram.classifier import FewShotClassifier
+
+    classifier = FewShotClassifier.load(model)
+    known = {str(label): label for label in classifier.classes_.tolist()}
+    classifier.forget(known.get(name, name)).save(model)
+    print(f"{name} is forgotten; {len(known) - 1} classes remain")
+
+
+def demo(host: flags.Host = "127.0.0.1", port: flags.Port = None, browser: flags.Switch = True) -> None:
+    """Open a page on this computer: name classes, drop pictures in, see answers, carry the memory on.
+
+    Args:
+        browser: do not open a browser window
+    """
+    from engram.page.app import serve
+
+    serve(host, port, browser)

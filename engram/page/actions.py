@@ -1,0 +1,69 @@
+"""What the buttons of the page call: a visitor's session and files in, the new contents of the page out.
+
+This module brings torch along; the page loads it while the visitor still looks at the empty page.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engram.page import drawing
+from engram.page.example import example_files
+from engram.page.session import Session, Shown
+
+NO_ANSWER = [None, "", "", {"choices": [], "visible": False}, ""]
+"""what was shown, answers, memory, choice of layers, graph"""
+
+
+def add(session: Session | None, kind: str, name: str, files: list[str] | None) -> list[Any]:
+    """-> session, task, files, name"""
+    return [*_changed(session, kind, lambda new: new.add(name, _paths(files))), None, ""]
+
+
+def example() -> list[Any]:
+    """Letters in three fonts to learn, in two more to ask about. -> session, task, queries, kind"""
+    support, questions = example_files()
+    new = Session("glyphs")
+    for name, files in support.items():
+        new.add(name, files)
+    return [new, drawing.task_html(new), [str(file) for file in questions], "glyphs"]
+
+
+def classify(session: Session | None, kind: str, files: list[str] | None) -> list[Any]:
+    """-> what `NO_ANSWER` lists"""
+    found = (session or Session(kind)).ask(_paths(files))
+    names = drawing.layers_of(found)
+    layers = {"choices": names, "value": names[-1], "visible": True}
+    parts = [drawing.answers_html(found), drawing.memory_html(found), layers]
+    return [found, *parts, drawing.graph_html(found, len(names) - 1)]
+
+
+def next_task(session: Session | None, kind: str) -> list[Any]:
+    """-> session, task, queries"""
+    return [*_changed(session, kind, Session.next_task), None]
+
+
+def reset(kind: str) -> list[Any]:
+    """-> session, task, files, queries, then what `NO_ANSWER` lists"""
+    return [Session(kind), drawing.task_html(Session(kind)), None, None, *NO_ANSWER]
+
+
+def layer(shown: Shown, name: str) -> str:
+    """-> graph"""
+    return drawing.graph_html(shown, drawing.layers_of(shown).index(name))
+
+
+def _changed(session: Session | None, kind: str, change: Callable[[Session], object]) -> list[Any]:
+    """A changed copy of the session: what fails half-way leaves the visitor's own as it was."""
+    new = copy.copy(session) if session else Session(kind)
+    new.pending, new.pending_thumbnails = list(new.pending), list(new.pending_thumbnails)
+    new.thumbnails = list(new.thumbnails)
+    change(new)
+    return [new, drawing.task_html(new)]
+
+
+def _paths(files: list[str] | None) -> list[Path]:
+    return [Path(file) for file in files or []]

@@ -1,0 +1,106 @@
+"""The page itself, in Gradio: its parts, its buttons and what each of them calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from html import escape
+from importlib import import_module
+from importlib.util import find_spec
+from threading import Thread
+from typing import Any
+
+from engram.errors import EngramError
+
+LOOPBACK = "127.0.0.1"
+KINDS = ("photographs", "glyphs")
+FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
+EMPTY = '<div class="engram"><h3>Task 1</h3><p>No pictures in this task yet.</p></div>'
+CSS = """
+.engram img, .engram image { border-radius: 4px; margin: 1px; display: inline-block; }
+.engram svg { width: 100%; height: auto; color: var(--body-text-color); }
+.engram-answer { display: flex; gap: 12px; padding: 8px 0; border-bottom: 1px solid var(--border-color-primary); }
+.engram-answer > div { flex: 1; min-width: 0; }
+.engram-row { display: grid; grid-template-columns: 8em 1fr 3em; gap: 8px; align-items: center; }
+.engram-row span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.engram th, .engram td { padding: 2px 10px 2px 0; text-align: left; vertical-align: middle; }
+"""
+
+
+def build() -> Any:
+    """The page, not yet served."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before the import: Gradio would report to its makers
+    if find_spec("gradio") is None:
+        raise EngramError("the page needs the package gradio: pip install 'engram[page]'")
+    import gradio as gr
+
+    with gr.Blocks(title="Engram", analytics_enabled=False, delete_cache=(600, 600)) as page:
+        session, shown = gr.State(None), gr.State(None)
+        gr.Markdown("# Engram\nA few pictures of each class, then questions. Nothing leaves this computer.")
+        with gr.Row():
+            with gr.Column():
+                kind = gr.Radio(list(KINDS), value=KINDS[0], label="Pictures are")
+                name = gr.Textbox(label="Class", placeholder="bolt", max_length=60)
+                files = gr.File(label="Its pictures", file_count="multiple", height=140)
+                with gr.Row():
+                    add = gr.Button("Add class", variant="primary")
+                    example = gr.Button("Example set")
+                task = gr.HTML(EMPTY, elem_id="task")
+                with gr.Row():
+                    following = gr.Button("Next task")
+                    reset = gr.Button("Reset")
+            with gr.Column():
+                queries = gr.File(label="Pictures to ask about", file_count="multiple", height=140)
+                classify = gr.Button("Classify", variant="primary")
+                answers, memory = gr.HTML(elem_id="answers"), gr.HTML(elem_id="memory")
+        layer = gr.Radio([], label="Graph of the task: edges as thick as their probability", visible=False)
+        graph = gr.HTML(elem_id="graph")
+        results = [shown, answers, memory, layer, graph]
+        add.click(_told(gr, "add"), [session, kind, name, files], [session, task, files, name])
+        example.click(_told(gr, "example"), None, [session, task, queries, kind])
+        classify.click(_told(gr, "classify"), [session, kind, queries], results)
+        following.click(_told(gr, "next_task"), [session, kind], [session, task, queries])
+        for event in (kind.input, reset.click):
+            event(_told(gr, "reset"), [kind], [session, task, files, queries, *results])
+        layer.input(_told(gr, "layer"), [shown, layer], [graph])
+    return page
+
+
+def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, block: bool = True) -> tuple[Any, str]:
+    """Serve the page until interrupted; the page and its address."""
+    page = build()
+    import gradio as gr
+
+    theme = gr.themes.Base(font=FONTS, font_mono=["ui-monospace", "monospace"])  # names, so that none is fetched
+    try:
+        _, address, _ = page.launch(
+            server_name=host, server_port=port, inbrowser=browser, share=False, quiet=True, prevent_thread_lock=True,
+            show_error=True, max_file_size="20mb", footer_links=[], ssr_mode=False, theme=theme, css=CSS,
+        )  # fmt: skip
+    except OSError as error:
+        raise EngramError(f"the page cannot be served at {host} ({error}): choose another --port") from error
+    Thread(target=_actions, daemon=True).start()  # loaded while the visitor looks at the empty page
+    print(f"Engram's page: {address} (stop with Ctrl-C)", flush=True)
+    if host != LOOPBACK:
+        print(f"it listens on {host}: everyone who reaches this computer there can use it", flush=True)
+    if block:
+        page.block_thread()
+    return page, address
+
+
+def _actions() -> Any:
+    return import_module("engram.page.actions")
+
+
+def _told(gr: Any, name: str) -> Callable[..., Any]:
+    """An action by its name; bad input becomes a notice in the sentence of the error, and the page stays as it is."""
+
+    def call(*arguments: Any) -> Any:
+        try:
+            found = getattr(_actions(), name)(*arguments)
+        except EngramError as error:
+            gr.Warning(escape(str(error)), duration=12)
+            return gr.skip()
+        return [gr.update(**v) if isinstance(v, dict) else v for v in found] if isinstance(found, list) else found
+
+    return call

@@ -1,0 +1,142 @@
+"""What one visitor of the page does: tasks of pictures, questions, and the memory that is carried from task to task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from engram.classifier import FewShotClassifier, Uncertainty
+from engram.classifier.engine import Answer, Engine
+from engram.classifier.memory import Memory, nothing
+from engram.classifier.opening import open_engine
+from engram.classifier.uncertainty import split
+from engram.data.formats.images import decode_image
+from engram.errors import EngramError
+
+THUMBNAIL = (3, 64, 64)
+MOST_PICTURES, MOST_QUERIES = 200, 24
+"""of a task, and of a question: more would not fit on a page"""
+DRAWS = 200
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An answered question, with all that the page draws."""
+
+    classes: tuple[str, ...]
+    queries: tuple[np.ndarray, ...]
+    """thumbnails"""
+    probabilities: np.ndarray
+    """(Q, N)"""
+    spread: np.ndarray
+    """(2, Q, N) 5 % and 95 % quantile of the probabilities over the posterior"""
+    uncertainty: Uncertainty
+    familiarity: np.ndarray
+    edges: Tensor
+    """(L, Q, S), as in `Answer`"""
+    memory: Memory
+    supports: tuple[np.ndarray, ...]
+    """thumbnails of everything remembered, in the order of ``memory``"""
+
+
+@dataclass
+class Session:
+    """``memory`` ends with the last finished task; ``pending`` is the task at hand."""
+
+    weights: str = "photographs"
+    memory: Memory = field(default_factory=nothing)
+    thumbnails: list[np.ndarray] = field(default_factory=list)
+    """of ``memory``"""
+    pending: list[tuple[str, np.ndarray]] = field(default_factory=list)
+    """class and picture, bytes as the encoder takes them"""
+    pending_thumbnails: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def task(self) -> int:
+        """Number of the task at hand, from 1 on."""
+        return self.memory.next_task + 1
+
+    def add(self, name: str, files: Sequence[Path]) -> None:
+        """Pictures of a class for the task at hand; all of them or, where one cannot be read, none."""
+        name = name.strip()
+        if not name:
+            raise EngramError("the class has no name: write one beside its pictures")
+        if not files:
+            raise EngramError(f"there are no pictures for '{name}': drop some first")
+        if len(self.pending) + len(files) > MOST_PICTURES:
+            raise EngramError(
+                f"{len(self.pending) + len(files)} pictures are too many for one task on this page, which takes "
+                f"{MOST_PICTURES}: use engram remember for large sets"
+            )
+        shape = _engine(self.weights).image_shape
+        read = [(_named(file, shape), _named(file, THUMBNAIL)) for file in files]
+        self.pending += [(name, image) for image, _ in read]
+        self.pending_thumbnails += [thumbnail for _, thumbnail in read]
+
+    def ask(self, files: Sequence[Path]) -> Shown:
+        """Answer with the task at hand and everything remembered."""
+        if not files:
+            raise EngramError("there are no pictures to ask about: drop some first")
+        if len(files) > MOST_QUERIES:
+            raise EngramError(f"{len(files)} questions at once are too many for this page: ask about {MOST_QUERIES}")
+        memory = self._with_pending()
+        if len(memory.classes) < 2:
+            known = f"only '{memory.classes[0]}' is known" if memory.classes else "no class is known"
+            raise EngramError(f"{known} and an answer needs at least 2 classes: add pictures")
+        classifier = self._classifier(memory)
+        images = [_named(file, classifier.engine_.image_shape) for file in files]
+        answer = classifier.answer(classifier.see(images), DRAWS)
+        assert answer.samples is not None
+        return Shown(
+            tuple(map(str, memory.classes)),
+            tuple(_named(file, THUMBNAIL) for file in files),
+            answer.log_probs.exp().numpy(),
+            np.quantile(answer.samples.numpy(), (0.05, 0.95), axis=0),
+            split(answer),
+            answer.familiarity.numpy(),
+            _edges(answer, memory),
+            memory,
+            (*self.thumbnails, *self.pending_thumbnails),
+        )
+
+    def next_task(self) -> None:
+        """The task at hand becomes memory; pictures from now on are those of the next."""
+        if not self.pending:
+            raise EngramError(f"task {self.task} has no pictures yet: add some before the next task")
+        self.memory = self._with_pending()
+        self.thumbnails += self.pending_thumbnails
+        self.pending, self.pending_thumbnails = [], []
+
+    def _with_pending(self) -> Memory:
+        if not self.pending:
+            return self.memory
+        labels, images = zip(*self.pending, strict=True)
+        return self.memory.add(self._classifier().see(images), labels, None)
+
+    def _classifier(self, memory: Memory | None = None) -> FewShotClassifier:
+        classifier = FewShotClassifier(weights=self.weights)
+        classifier.engine_, classifier.memory_ = _engine(self.weights), memory or self.memory
+        return classifier
+
+
+@cache
+def _engine(weights: str) -> Engine:
+    """Opened once for all visitors: answers do not change it."""
+    return open_engine(None, weights, None, False, "cpu")
+
+
+def _named(file: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """A file under its own name, for a server keeps uploads in folders that mean nothing to a person."""
+    return decode_image(file, file.name, shape)
+
+
+def _edges(answer: Answer, memory: Memory) -> Tensor:
+    """Edges of the engine's graph; without one, the probability of each remembered picture's class."""
+    if answer.edges is not None:
+        return answer.edges
+    return answer.log_probs.exp()[None][:, :, memory.labels]

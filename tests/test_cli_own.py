@@ -1,0 +1,95 @@
+"""The three commands for own pictures, with what people really put into folders."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from toy_project import Project
+
+sys.path.insert(0, str(Path(__file__).parent / "classifier"))
+from drawn import KINDS, class_folders
+
+FAST = ("--engine", "proto_memory")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Project:
+    project = Project(tmp_path, monkeypatch, capfd)
+    class_folders(tmp_path / "support", 2)
+    class_folders(tmp_path / "new", 1, seed=5)
+    return project
+
+
+def test_a_table_with_uncertainty(project: Project) -> None:
+    out = project.succeeds("predict", "--support", "support", "new")
+    lines = out.splitlines()
+    assert lines[0].split() == ["picture", "class", "probability", "familiar", "not", "known", "left", "open"]
+    assert [line.split()[1] for line in lines[1:]] == sorted(KINDS)
+    assert "unknown" in project.succeeds("predict", "--support", "support", "new", "--reject-below", 1.0)
+
+
+def test_json_and_csv_and_bad_pictures(project: Project) -> None:
+    (project.root / "new" / "paper.jpg").write_bytes(b"%PDF-1.4")
+    (project.root / "new" / "loop.png").symlink_to(project.root / "new" / "loop.png")
+    (project.root / "new" / "notes.txt").write_text("passed over")
+    (project.root / "new" / "again").symlink_to(project.root / "new")  # a folder in itself is not followed
+    run = project.run("predict", "--support", "support", "new", "--json", *FAST)
+    answer = json.loads(run.out)
+    assert run.status == 0 and [p["class"] for p in answer["pictures"]] == sorted(KINDS)
+    assert answer["classes"] == sorted(KINDS)
+    assert sum(answer["pictures"][0]["probabilities"].values()) == pytest.approx(1, abs=1e-3)
+    assert sorted(Path(u["file"]).name for u in answer["unreadable"]) == ["loop.png", "paper.jpg"]
+    assert run.err.count("left out:") == 2 and "is not an image, whatever its name says" in run.err
+    rows = list(csv.DictReader(io.StringIO(project.run("predict", "--support", "support", "new", "--csv", *FAST).out)))
+    assert len(rows) == 3 and float(rows[0]["p(bolt)"]) == float(rows[0]["probability"])
+
+
+def test_remember_predict_forget(project: Project) -> None:
+    assert "bolt: 2 pictures" in project.succeeds("remember", "model", "--support", "support", *FAST)
+    assert "bolt: 3 pictures, 1 of them new" in project.succeeds("remember", "model", "--support", "new")
+    class_folders(project.root / "more", 1, ("rivet",), seed=6)
+    assert "rivet: 1 pictures" in project.succeeds("remember", "model", "--support", "more")
+    assert "rivet" in project.succeeds("predict", "--model", "model", "more")
+    assert "3 classes remain" in project.succeeds("forget", "model", "rivet")
+    assert "rivet" not in project.succeeds("predict", "--model", "model", "--csv", "support").splitlines()[0]
+
+
+def test_bad_input_is_one_sentence(project: Project) -> None:
+    (project.root / "support" / "empty").mkdir()
+    assert "empty holds no images" in project.run("predict", "--support", "support", "new").sentence
+    (project.root / "support" / "empty" / "paper.pdf").write_bytes(b"%PDF")
+    assert "its 1 entries have no image extension" in project.run("predict", "--support", "support", "new").sentence
+    (project.root / "support" / "empty" / "paper.pdf").unlink()
+    (project.root / "support" / "empty").rmdir()
+    (project.root / "support" / "loop").symlink_to(project.root / "support")
+    assert "leads back to" in project.run("predict", "--support", "support", "new").sentence
+    (project.root / "support" / "loop").unlink()
+    class_folders(project.root / "single", 2, ("bolt",))
+    assert "all 2 pictures are of the class 'bolt'" in project.run("predict", "--support", "single", "new").sentence
+    assert "does not exist or is no folder" in project.run("predict", "--support", "nowhere", "new").sentence
+    assert "holds no class folders" in project.run("remember", "model", "--support", "new/bolt").sentence
+    assert "give either --support" in project.run("predict", "new").sentence
+    assert "choose one" in project.run("predict", "--support", "support", "new", "--json", "--csv").sentence
+    (project.root / "nothing").mkdir()
+    assert "no pictures in nothing" in project.run("predict", "--support", "support", "nothing").sentence
+    assert "is no saved classifier" in project.run("forget", "nothing", "bolt").sentence
+    assert "there is no class 'nutt'" in project.run("forget", _model(project), "nutt").sentence
+
+
+def _model(project: Project) -> str:
+    project.succeeds("remember", "model", "--support", "support", *FAST)
+    return "model"
+
+
+def test_a_folder_of_very_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engram.classifier import folders
+
+    names = [f"{number:06d}.{'png' if number % 100 == 0 else 'txt'}" for number in reversed(range(100_000))]
+    monkeypatch.setattr(folders.os, "walk", lambda path: [(str(path), [], names)])
+    found = folders.find_pictures([tmp_path])
+    assert len(found) == 1000 and found == sorted(found)
