@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def stream_drawings(records: Sequence[RunRecord], folder: Path) -> dict[str, str
             title = f"Accuracy along {names} streams of {LENGTH} tasks"
             figures[f"memory_along_stream_{names}.svg"] = draw(lines, "task in the stream", title)
     for name, (key, x_label) in BINNED.items() if cells else ():
-        lines = [bin_line(cell, key) for cell in cells]
+        lines = [line for cell in cells if (line := bin_line(cell, key)).bins]
         figures[f"{name}.svg"] = draw(lines, x_label, f"Accuracy by {x_label}, streams of {LENGTH} tasks")
     return figures
 
@@ -102,7 +103,8 @@ def draw(lines: Sequence[Line], x_label: str, title: str) -> str:
     encoders = sorted({line.panel[1] for line in lines})
     looks = _looks(lines)
     bins = sorted({name for line in lines for name in line.bins}, key=_start)
-    figure = new_figure(60 + 350 * len(encoders), 54 + 214 * len(kinds))
+    columns = min(2, len(encoders))
+    figure = new_figure(60 + 350 * len(encoders), 214 * len(kinds) + 20 * ceil(len(looks) / columns))
     grid = figure.subplots(
         len(kinds), len(encoders), sharex=True, sharey="row", squeeze=False, gridspec_kw={"hspace": 0.08}
     )
@@ -119,7 +121,7 @@ def draw(lines: Sequence[Line], x_label: str, title: str) -> str:
             axes.set_xticks(range(len(bins)), bins, fontsize=TEXT_SIZE - 2)
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
             axes.margins(x=0.04)
-    _legend(figure, grid[0][0], looks, columns=3 if len(encoders) > 1 else 1)
+    _legend(figure, grid[0][0], looks, columns)
     return to_svg(figure, f"{title}: {', '.join(looks)}")
 
 
