@@ -18,3 +18,10 @@ def nearest(name: str, known: Iterable[str], most: int = 8) -> str:
         return f"; did you mean '{close[0]}'?"
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"; known: {', '.join(names[:most])}{more}"
+
+
+def check_settings(settings: object, *rules: tuple[str, bool, str]) -> None:
+    """Refuse the first [method] key that breaks its rule: (name, whether it holds, what it must be)."""
+    for name, holds, what in rules:
+        if not holds:
+            raise EngramError(f"[method] {name} = {getattr(settings, name)} but {what}")

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import check_settings
 from engram.nn import graph
 from engram.nn.backbones.shape import vector_width
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch, equal_shapes
@@ -69,13 +69,12 @@ class Egnn(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: EgnnConfig) -> None:
         super().__init__(backbone, config)
-        for name, fits, what in (
+        check_settings(
+            config,
             ("n_layers", config.n_layers >= 1, "at least 1 is needed"),
             ("width", config.width >= 1, "at least 1 is needed"),
             ("dropout", 0 <= config.dropout < 1, "it lies from 0 to below 1"),
-        ):
-            if not fits:
-                raise EngramError(f"[method] {name} = {getattr(config, name)} but {what}")
+        )
         inputs = vector_width(backbone, "egnn")
         last = config.n_layers - 1
         self.layers = nn.ModuleList(

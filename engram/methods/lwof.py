@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import EngramError, check_settings
 from engram.nn.base_classes import cosine_logits, joint_nll, random_weights, set_aside
 from engram.nn.heads import class_means
 from engram.types import Answers, EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
@@ -68,12 +68,11 @@ class Lwof(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: LwofConfig) -> None:
         super().__init__(backbone, config)
-        for name, fits, what in (
+        check_settings(
+            config,
             ("n_base_classes", config.n_base_classes >= 2, "it must be at least 2"),
             ("scale", config.scale > 0, "it must be above 0"),
-        ):
-            if not fits:
-                raise EngramError(f"[method] {name} = {getattr(config, name)} but {what}")
+        )
         width = prod(backbone.out_shape)  # type: ignore[arg-type]
         self.base_weights = random_weights(config.n_base_classes, width)
         self.scale = nn.Parameter(torch.tensor(config.scale))

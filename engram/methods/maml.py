@@ -12,7 +12,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from engram.nn import adapt
 from engram.nn.task_layers import for_tasks, names_of_norms
@@ -35,7 +34,7 @@ class MamlConfig:
     """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
 
 
-class Maml(Method):
+class Maml(adapt.Learner, Method):
     Config = MamlConfig
     config: MamlConfig
     card = MethodCard(
@@ -61,18 +60,10 @@ class Maml(Method):
         if self.together:
             self.card = replace(type(self).card, transductive=True, batch_norm="task")
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, n_way) logits"""
-        logits: Tensor = self.head(self.backbone(images).flatten(1))
-        return logits
-
     def learner(self, n_way: int, steps: int) -> tuple[adapt.Adapted, adapt.Network]:
         """How one task is learned, and the network it is learned by."""
-        adapt.check_ways(n_way, self.head)
-        norms, rates = names_of_norms(self), [self.config.inner_rate] * steps
-
-        def network(weights: adapt.Weights, images: Tensor) -> Tensor:
-            return functional_call(self, dict(weights), (images,))[:, :n_way]
+        network, norms = self.network(n_way), names_of_norms(self)
+        rates = [self.config.inner_rate] * steps
 
         def adapted(theta: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
             """Steps 1 and 2: phi <- phi - alpha dL_S/dphi from theta on, BatchNorm shifts as they are."""

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from engram.nn import adapt
 from engram.nn.task_layers import for_tasks
@@ -31,7 +30,7 @@ class MetaSgdConfig:
     """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
 
 
-class MetaSgd(Method):
+class MetaSgd(adapt.Learner, Method):
     Config = MetaSgdConfig
     config: MetaSgdConfig
     card = MethodCard(
@@ -64,17 +63,9 @@ class MetaSgd(Method):
         learner = [p for name, p in self.named_parameters() if name in self.names and p.requires_grad]
         return [{"params": learner}, {"params": list(self.rates), "weight_decay": 0.0}]
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, n_way) logits"""
-        logits: Tensor = self.head(self.backbone(images).flatten(1))
-        return logits
-
     def learner(self, n_way: int) -> tuple[adapt.Adapted, adapt.Network]:
         """How one task is learned, and the network it is learned by."""
-        adapt.check_ways(n_way, self.head)
-
-        def network(weights: adapt.Weights, images: Tensor) -> Tensor:
-            return functional_call(self, dict(weights), (images,))[:, :n_way]
+        network = self.network(n_way)
 
         def adapted(meta: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
             """Step 1: phi = theta - alpha o dL_S/dtheta."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import check_settings
 from engram.nn.heads import class_means
 from engram.types import Answers, EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
@@ -66,12 +66,11 @@ class ParamPredict(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: ParamPredictConfig) -> None:
         super().__init__(backbone, config)
-        for name, fits, what in (
+        check_settings(
+            config,
             ("n_base_classes", config.n_base_classes >= 2, "it must be at least 2"),
             ("mean_share", 0 <= config.mean_share <= 1, "it lies from 0 to 1"),
-        ):
-            if not fits:
-                raise EngramError(f"[method] {name} = {getattr(config, name)} but {what}")
+        )
         width = prod(backbone.out_shape)  # type: ignore[arg-type]
         self.predict_weights = ActivationMap(width, config.activation)
         self.register_buffer("mean_activation", torch.zeros(config.n_base_classes, width))

@@ -14,7 +14,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import grad
 
 from engram.errors import EngramError
 from engram.nn import adapt
@@ -45,7 +45,7 @@ class PlatipusConfig:
     """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
 
 
-class Platipus(Method):
+class Platipus(adapt.Learner, Method):
     Config = PlatipusConfig
     config: PlatipusConfig
     card = MethodCard(
@@ -80,14 +80,6 @@ class Platipus(Method):
         self.together = config.query_statistics == "queries"
         if self.together:
             self.card = replace(type(self).card, transductive=True, batch_norm="task")
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, n_way) logits"""
-        logits: Tensor = self.head(self.backbone(images).flatten(1))
-        return logits
-
-    def logits(self, weights: adapt.Weights, images: Tensor, n_way: int) -> Tensor:
-        return functional_call(self, dict(weights), (images,))[:, :n_way]
 
     def mean(self, meta: adapt.Weights, rate: str, images: Tensor, labels: Tensor, n_way: int) -> Tensor:
         """mu - gamma dL/dmu, one step on the images given: (P,)"""
@@ -136,10 +128,7 @@ class Platipus(Method):
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         """theta = m_p + s eps for each draw, adapted to the supports; probabilities are averaged over the draws."""
         n_way, tasks = episode.n_way, (episode.support, episode.support_labels, episode.query)
-        adapt.check_ways(n_way, self.head)
-
-        def network(weights: adapt.Weights, images: Tensor) -> Tensor:
-            return self.logits(weights, images, n_way)
+        network = self.network(n_way)
 
         def from_draw(draw: Tensor) -> tuple[Tensor, Tensor]:
             def adapted(meta: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:

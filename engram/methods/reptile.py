@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value
+from torch.func import grad_and_value
 
 from engram.nn import adapt
 from engram.nn.task_layers import for_tasks
@@ -39,7 +39,7 @@ class ReptileConfig:
     """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
 
 
-class Reptile(Method):
+class Reptile(adapt.Learner, Method):
     Config = ReptileConfig
     config: ReptileConfig
     card = MethodCard(
@@ -70,14 +70,6 @@ class Reptile(Method):
         self.together = config.query_statistics == "queries"
         if self.together:
             self.card = replace(type(self).card, transductive=True, batch_norm="task")
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, n_way) logits"""
-        logits: Tensor = self.head(self.backbone(images).flatten(1))
-        return logits
-
-    def logits(self, weights: adapt.Weights, images: Tensor, n_way: int) -> Tensor:
-        return functional_call(self, dict(weights), (images,))[:, :n_way]
 
     def trained(
         self, n_way: int, weights: adapt.Weights, images: Tensor, labels: Tensor, batches: Tensor
@@ -123,12 +115,8 @@ class Reptile(Method):
     @torch.no_grad()
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         """At test: the same on the supports, with more steps, then the queries."""
-        n_way, device = episode.n_way, episode.support.device
-        adapt.check_ways(n_way, self.head)
+        n_way, device, network = episode.n_way, episode.support.device, self.network(episode.n_way)
         batches = fixed_batches(episode.support.shape[1], self.config.test_steps, self.config.test_batch).to(device)
-
-        def network(weights: adapt.Weights, images: Tensor) -> Tensor:
-            return self.logits(weights, images, n_way)
 
         def adapted(weights: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
             row, _, losses = self.trained(n_way, weights, support, labels, batches)

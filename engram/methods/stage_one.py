@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import EngramError, check_settings
 from engram.nn.heads import class_means
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
@@ -50,13 +50,12 @@ class StageOne(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: StageOneConfig) -> None:
         super().__init__(backbone, config)
-        for name, fits, what in (
+        check_settings(
+            config,
             ("n_base_classes", config.n_base_classes >= 2, "it must be at least 2"),
             ("label_smoothing", 0 <= config.label_smoothing < 1, "it lies from 0 to below 1"),
             ("temperature", config.temperature > 0, "it must be above 0"),
-        ):
-            if not fits:
-                raise EngramError(f"[method] {name} = {getattr(config, name)} but {what}")
+        )
         width = torch.Size(backbone.out_shape).numel()  # type: ignore[arg-type]
         self.head = nn.Linear(width, config.n_base_classes, bias=config.head == "linear")
         self.register_buffer("base_mean", torch.zeros(width))

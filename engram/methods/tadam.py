@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import EngramError, check_settings
 from engram.nn.backbones.shape import vector_width
 from engram.nn.heads import class_means
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
@@ -35,13 +35,12 @@ class TadamConfig:
     """Weight decay of the scalars gamma0 and beta0; BatchNorm and biases have none, other weights the recipe's."""
 
     def __post_init__(self) -> None:
-        for name, fits, what in (
+        check_settings(
+            self,
             ("alpha", self.alpha > 0, "it must be above 0"),
             ("n_base_classes", self.n_base_classes >= 2, "it must be at least 2"),
             ("film_decay", self.film_decay >= 0, "it must be at least 0"),
-        ):
-            if not fits:
-                raise EngramError(f"[method] {name} = {getattr(self, name)} but {what}")
+        )
 
 
 class ResidualMlp(nn.Module):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import grad_and_value, vmap
+from torch.func import functional_call, grad_and_value, vmap
 
 from engram.errors import EngramError
 
@@ -35,6 +35,28 @@ def linear_head(backbone: nn.Module, n_way: int) -> nn.Linear:
     nn.init.xavier_uniform_(head.weight)
     nn.init.zeros_(head.bias)
     return head
+
+
+class Learner(nn.Module):
+    """What is adapted to a task: an encoder and a linear head, as a module and as a function of its weights."""
+
+    backbone: nn.Module
+    head: nn.Linear
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, rows of the head) logits"""
+        logits: Tensor = self.head(self.backbone(images).flatten(1))
+        return logits
+
+    def logits(self, weights: Weights, images: Tensor, n_way: int) -> Tensor:
+        """The same with other weights, of the first ``n_way`` classes."""
+        logits: Tensor = functional_call(self, dict(weights), (images,))[:, :n_way]
+        return logits
+
+    def network(self, n_way: int) -> Network:
+        """`logits` for tasks of ``n_way`` classes, refused where the head has fewer rows."""
+        check_ways(n_way, self.head)
+        return lambda weights, images: self.logits(weights, images, n_way)
 
 
 def check_least(config: object, **least: float) -> None:

@@ -11,7 +11,18 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from engram.errors import EngramError
 from engram.report.contents import PositionCurve, ReliabilityCurve, ValidationCurve
 from engram.report.episode import adjacency_maps, episode_matrix
-from engram.report.svg import DASHES, INK, MARKERS, SERIES, TEXT_SIZE, legend_rows, new_figure, style_axes, to_svg
+from engram.report.svg import (
+    DASHES,
+    INK,
+    MARKERS,
+    SERIES,
+    TEXT_SIZE,
+    legend_above,
+    legend_rows,
+    new_figure,
+    style_axes,
+    to_svg,
+)
 
 __all__ = ["accuracy_by_position", "adjacency_maps", "episode_matrix", "reliability_diagram", "validation_curves"]
 
@@ -58,15 +69,7 @@ def _curves(points: list[tuple[str, np.ndarray, np.ndarray, np.ndarray]], x_labe
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     axes.margins(x=0.03)
-    figure.legend(
-        loc="outside upper left",
-        ncols=columns,
-        frameon=False,
-        labelcolor=INK,
-        fontsize=TEXT_SIZE,
-        handlelength=2.6,
-        borderaxespad=0.1,
-    )
+    legend_above(figure, columns)
     return to_svg(figure, f"{what}: {', '.join(labels)}")
 
 

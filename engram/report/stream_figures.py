@@ -23,6 +23,7 @@ from engram.report.svg import (
     SERIES_DARK,
     SERIES_LIGHT,
     TEXT_SIZE,
+    legend_above,
     new_figure,
     style_axes,
     to_svg,
@@ -152,15 +153,7 @@ def _draw_line(axes: Axes, line: Line, look: dict[str, Any], bins: list[str]) ->
 def _legend(figure: Figure, axes: Axes, looks: dict[str, dict[str, Any]], columns: int) -> None:
     for label, look in looks.items():
         axes.plot([], [], linewidth=1.9, markersize=4.5, label=label, **look)
-    figure.legend(
-        loc="outside upper left",
-        ncols=columns,
-        frameon=False,
-        labelcolor=INK,
-        fontsize=TEXT_SIZE,
-        handlelength=2.8,
-        borderaxespad=0.1,
-    )
+    legend_above(figure, columns)
 
 
 def standalone(svg: str) -> str:

@@ -15,7 +15,18 @@ from engram.ledger import RunRecord
 from engram.report.contents import PositionCurve, ReliabilityCurve, ValidationCurve
 from engram.report.labels import place_labels
 from engram.report.study_cells import Filled
-from engram.report.svg import DASHES, INK, MARKERS, SERIES, TEXT_SIZE, legend_rows, new_figure, style_axes, to_svg
+from engram.report.svg import (
+    DASHES,
+    INK,
+    MARKERS,
+    SERIES,
+    TEXT_SIZE,
+    legend_above,
+    legend_rows,
+    new_figure,
+    style_axes,
+    to_svg,
+)
 from engram.studies.matching import Ledger
 from engram.studies.schema import Study
 
@@ -99,10 +110,7 @@ def _boxes(axes: Axes, groups: Sequence[np.ndarray], places: np.ndarray, width: 
 
 
 def _legend(figure: Figure, columns: int) -> None:
-    figure.legend(
-        loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, fontsize=TEXT_SIZE, handlelength=2.2,
-        borderaxespad=0.1,
-    )  # fmt: skip
+    legend_above(figure, columns)
 
 
 def position_curves(study: Study, cells: CellMap) -> list[PositionCurve]:

@@ -56,6 +56,19 @@ def legend_rows(labels: list[str]) -> tuple[int, int]:
     return columns, -(-len(labels) // columns)
 
 
+def legend_above(figure: Figure, columns: int) -> None:
+    """One legend for the whole drawing, over it; handles are long enough to tell the dashes apart."""
+    figure.legend(
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        labelcolor=INK,
+        fontsize=TEXT_SIZE,
+        handlelength=2.6,
+        borderaxespad=0.1,
+    )
+
+
 def to_svg(figure: Figure, description: str) -> str:
     """The drawing as an SVG element; ``description`` is what a screen reader says."""
     stream = io.StringIO()

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from study_ledger import write_study
@@ -92,8 +93,7 @@ def kill(node: subprocess.Popen[bytes]) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """Addresses 127.0.0.2 and 127.0.0.3: with 127.0.0.1 Ray waits for ever."""
-    folder, port = Path(f"/tmp/engram_ray_{os.getpid()}"), free_port()
-    folder.mkdir(exist_ok=True)
+    folder, port = Path(mkdtemp(prefix="engram_ray_")), free_port()
     address, nodes = f"127.0.0.2:{port}", []
     head = ("--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false")
     try:
