@@ -53,13 +53,16 @@ class Source:
         )
 
 
-def resolve_model(model: str, recipe: str | None, on_features: bool = False) -> Source:
+def resolve_model(model: str, recipe: str | None, on_features: bool = False, test_samples: int = 0) -> Source:
     """A run or checkpoint folder with its own recipe or another's tasks; or an untrained method with a recipe.
 
     On features a method without weights of its own needs no training: ProtoNet's, or a memory of prototypes.
+    ``test_samples`` has a model with a posterior average that many samples in place of what its settings say.
     """
     if located(Path(model)).exists():
-        return _from_folder(model, recipe)
+        return _from_folder(model, recipe, test_samples)
+    if test_samples:
+        raise EngramError(f"test_samples = {test_samples} is for trained models with a posterior, not for '{model}'")
     return _on_features(model, recipe) if on_features and model in METHODS else _untrained(model, recipe)
 
 
@@ -81,7 +84,7 @@ def _on_features(model: str, recipe: str | None) -> Source:
     return Source(build, own, asked)
 
 
-def _from_folder(model: str, recipe: str | None) -> Source:
+def _from_folder(model: str, recipe: str | None, test_samples: int) -> Source:
     checkpoint = load(Path(model), which="best")
     asked = load_recipe(recipe) if recipe else checkpoint.recipe
     if asked.method != checkpoint.state.method:
@@ -90,9 +93,13 @@ def _from_folder(model: str, recipe: str | None) -> Source:
             f"is for {asked.method}: give a recipe of {checkpoint.state.method}"
         )
 
+    if test_samples and not hasattr(resolve_method(asked.method).Config, "test_samples"):
+        raise EngramError(f"{model} is a {asked.method}, which has no posterior to draw {test_samples} samples from")
+    settings = {"test_samples": test_samples} if test_samples else {}
+
     def build(store: Store) -> Method:
         _check_images(model, checkpoint, store)
-        return load_method(checkpoint, torch.device("cpu"))
+        return load_method(checkpoint, torch.device("cpu"), None, **settings)
 
     return Source(build, checkpoint.recipe, asked, checkpoint.state.run_id)
 

@@ -45,7 +45,7 @@ def bench(
     ``changes`` replace fields of the protocol: n_way, n_shot, n_query, n_sequences, slot_order, stream_length, ...
     """
     where = choose_device(device)
-    source = resolve_model(str(model), recipe, features is not None)
+    source = resolve_model(str(model), recipe, features is not None, changes.get("test_samples") or 0)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]
     protocols = _protocols(source.asked, split, changes)

@@ -30,6 +30,7 @@ def bench(
     drift: flags.Share = None,
     revisit: flags.Whole = None,
     erase_history: flags.Switch = False,
+    test_samples: flags.Whole = None,
     features: flags.Features = None,
     predictions: flags.Switch = False,
     note: flags.Note = "",
@@ -53,6 +54,7 @@ def bench(
         drift: chance per task that a class of the pool is replaced
         revisit: first tasks of a stream that are asked again at its end
         erase_history: answer every task with no past
+        test_samples: samples of the posterior averaged for an answer, where the method has a posterior
         predictions: keep the probabilities of every query beside the record
     """
     from engram.bench.run import bench as call
@@ -63,7 +65,7 @@ def bench(
         n_way=n_way, n_shot=n_shot, n_query=n_query, n_sequences=n_sequences, stream_length=stream_length,
         slot_order=slot_order, query_balance=query_balance, note=note, names=names, pool_classes=pool_classes,
         recurrence_gap=recurrence_gap, drift=drift, revisit=revisit, erase_history=erase_history or None,
-        features=features,
+        test_samples=test_samples, features=features,
     )  # fmt: skip
     Console().print(record_table(record))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from engram.data.store import Store
 from engram.errors import EngramError
 
-LATER = {"recurrence_gap", "drift", "revisit", "erase_history", "drop_unlabelled"}
+LATER = {"recurrence_gap", "drift", "revisit", "erase_history", "drop_unlabelled", "test_samples"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Protocol:
     """first tasks of a stream that are asked again at its end, with the history of all of it"""
     erase_history: bool = False
     """every task is answered with no past: the same model and tasks without its memory"""
+    test_samples: int = 0
+    """samples of the posterior averaged for an answer; 0 = as the model's own settings say"""
     batch_norm: str = "running"
     n_sequences: int = 600
     seed: int = 0

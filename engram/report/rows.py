@@ -157,6 +157,8 @@ def describe_protocol(protocol: Mapping[str, Any], markdown: bool = False) -> st
             words.append(f"drift {protocol['drift']}")
         if protocol.get("erase_history"):
             words.append("history erased")
+    if count := protocol.get("test_samples"):
+        words.append(f"{count} sample{'s' if count > 1 else ''}")
     if protocol.get("batch_norm", "running") != "running":
         words.append(f"BatchNorm: {protocol['batch_norm']}")
     return ", ".join(words)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 ASKED = (
     "n_way", "n_shot", "n_query", "n_sequences", "slot_order", "query_balance", "stream_length", "names",
-    "pool_classes", "recurrence_gap", "drift", "revisit", "erase_history",
+    "pool_classes", "recurrence_gap", "drift", "revisit", "erase_history", "test_samples",
 )  # fmt: skip
 """keys of a protocol that `engram bench` can set"""
 

@@ -12,7 +12,7 @@ Ask = tuple[tuple[str, Any], ...]
 """changes of a recipe's test protocol, sorted; () = the recipe's own test"""
 DEFAULTS = {
     "query_balance": "balanced", "pool_classes": 0, "names": "anonymous", "labelled_fraction": 1.0, "recurrence_gap": 0,
-    "drift": 0.0, "revisit": 0, "erase_history": False, "slot_order": "shuffled", "stream_length": 1,
+    "drift": 0.0, "revisit": 0, "erase_history": False, "test_samples": 0, "slot_order": "shuffled", "stream_length": 1,
 }  # fmt: skip
 """what a protocol says where it says nothing"""
 

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -159,9 +159,13 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
     return Checkpoint(folder, state)
 
 
-def load_method(checkpoint: Checkpoint, device: torch.device, precision: str | None = None) -> Method:
-    """The checkpoint's method with its weights, in evaluation mode on ``device``."""
-    method = build_method(checkpoint.recipe, checkpoint.state.image_shape, device, precision)
+def load_method(
+    checkpoint: Checkpoint, device: torch.device, precision: str | None = None, **settings: Any
+) -> Method:
+    """The checkpoint's method with its weights, in evaluation mode on ``device``; ``settings`` in place of its own."""
+    recipe = checkpoint.recipe
+    recipe = replace(recipe, method_settings={**recipe.method_settings, **settings})
+    method = build_method(recipe, checkpoint.state.image_shape, device, precision)
     load_weights(method, checkpoint)  # whatever the run started from is not needed any more
     return method.eval()
 

@@ -109,6 +109,23 @@ def test_changes_of_the_protocol(tmp_path: Path, store: Store, run_folder: Path)
     assert not (tmp_path / "none").exists()
 
 
+def test_samples_of_the_posterior_at_test(tmp_path: Path, store: Store, run_folder: Path) -> None:
+    small = {"n_layers": 1, "width": 4, "history": "none", "train_samples": 2, "bayes": "edge"}
+    recipe = replace(RECIPE, name="cml_bgnn/toy", method="cml_bgnn", method_settings=small)
+    stores = {split: make_store(5, 6, split=split) for split in ("train", "val")}
+    train(recipe, stores, tmp_path / "bayes", device=torch.device("cpu"), progress=False, tensorboard=False)
+    expected, one, many = (
+        bench(tmp_path / "bayes", results=tmp_path, store=store, progress=False, device="cpu", **asked)
+        for asked in ({}, {"test_samples": 1}, {"test_samples": 400})
+    )
+    assert "test_samples" not in expected[0].evaluations[0].protocol and expected[0].recipe_digest == recipe.digest
+    assert many[0].evaluations[0].protocol["test_samples"] == 400 and many[0].recipe_digest == recipe.digest
+    away = [np.abs(r[1][0].outcomes.probabilities - expected[1][0].outcomes.probabilities).mean() for r in (one, many)]
+    assert 0 < away[1] < 0.5 * away[0]  # more samples, nearer to the expectation
+    with pytest.raises(EngramError, match="is a proto_net, which has no posterior to draw 5 samples from"):
+        ask(run_folder, tmp_path / "runs", store, test_samples=5)
+
+
 def test_per_query_predictions_on_request(tmp_path: Path, store: Store, recipe: str) -> None:
     for wanted in (False, True):
         record, path = ask("pixel_centroid", tmp_path / "runs", store, recipe=recipe, n_query=2, predictions=wanted)
