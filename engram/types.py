@@ -139,6 +139,8 @@ class Method(nn.Module):
     card: MethodCard
     Config: ClassVar[type]
     """Frozen dataclass of the keywords a recipe's [method] table may give."""
+    capturable: ClassVar[bool] = True
+    """Whether a training step may be recorded as a CUDA graph: not where it calls a library of linear algebra."""
 
     def __init__(self, backbone: nn.Module, config: Any) -> None:
         super().__init__()

@@ -66,7 +66,8 @@ class CovaMNet(EmbeddingMethod):
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Cross-entropy; from `freeze_after` on in evaluation mode, where weights and affine terms still learn."""
-        if self.training and batch.progress >= self.config.freeze_after:
+        freeze_after = self.config.freeze_after
+        if self.training and freeze_after < 1 and batch.progress >= freeze_after:
             self.eval()
         return super().loss(batch)
 

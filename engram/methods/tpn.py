@@ -62,6 +62,7 @@ class _ScaleNet(nn.Module):
 class Tpn(EmbeddingMethod):
     Config = TpnConfig
     config: TpnConfig
+    capturable = False  # the Cholesky factors
     card = MethodCard(
         title="TPN",
         paper="Liu et al., Learning to Propagate Labels: Transductive Propagation Network, ICLR 2019",

@@ -31,6 +31,8 @@ class Stepper:
         self.fallback = ""
         if captured and source.ranges:
             self._give_up("its sizes are drawn anew for every step")
+        elif captured and not update.method.capturable:
+            self._give_up("it calls a library that cannot be captured")
         elif captured and source.store.images.device.type != source.device.type:
             self._give_up("the images do not fit on the GPU")
         self.steps = 0
@@ -54,13 +56,14 @@ class Stepper:
         return result
 
     def _capture(self, lists: Mapping[str, np.ndarray]) -> None:
-        states = torch.cuda.get_rng_state(self.source.device), self.source.transforms.get_state()
+        generators = (torch.cuda.default_generators[self.source.device.index or 0], self.source.transforms)
+        states = [generator.clone_state() for generator in generators]
         try:
             self.graph = _Graph(self.source, self.update, lists)
         except RuntimeError as error:  # the method looks at a number on the host, or makes shapes out of data
             torch.cuda.synchronize(self.source.device)
-            torch.cuda.set_rng_state(states[0], self.source.device)
-            self.source.transforms.set_state(states[1])
+            for generator, state in zip(generators, states, strict=True):
+                generator.graphsafe_set_state(state)  # a new state: the old one still counts itself as being captured
             self._give_up(f"the step cannot be captured ({str(error).splitlines()[0]})")
 
     def _give_up(self, reason: str) -> None:

@@ -159,9 +159,7 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
     return Checkpoint(folder, state)
 
 
-def load_method(
-    checkpoint: Checkpoint, device: torch.device, precision: str | None = None, **settings: Any
-) -> Method:
+def load_method(checkpoint: Checkpoint, device: torch.device, precision: str | None = None, **settings: Any) -> Method:
     """The checkpoint's method with its weights, in evaluation mode on ``device``; ``settings`` in place of its own."""
     recipe = checkpoint.recipe
     recipe = replace(recipe, method_settings={**recipe.method_settings, **settings})

@@ -26,7 +26,7 @@ from engram.train.trainer import Trainer
 from engram.types import Method
 
 READ_EVERY = 20
-"""steps between two looks at the loss on a GPU: each look waits for the device"""
+"""steps between two looks at the loss on a GPU: each look waits for the steps before the last one"""
 
 StoppedBy = Literal["iterations", "max_iterations", "max_minutes", "signal"]
 OnValidation = Callable[[int, Result], None]
@@ -139,7 +139,7 @@ class _Loop:
                 self.told_fallback = True
                 self.display.say(f"steps are made one operation at a time, as {trainer.stepper.fallback}")
             if trainer.device.type == "cpu" or trainer.iteration % READ_EVERY == 0:
-                self._look()
+                self._look(lag=trainer.device.type == "cuda")
             if trainer.iteration % settings.validate_every == 0:
                 self._validate()
         is_validated = trainer.validated == trainer.iteration
@@ -163,8 +163,8 @@ class _Loop:
             share = max(share, self.limits.share_spent(self._spent))
         return min(1.0, share)
 
-    def _look(self) -> None:
-        means = self.trainer.read_losses()
+    def _look(self, lag: bool = False) -> None:
+        means = self.trainer.read_losses(lag)
         if means:
             self.display.update(self.trainer.iteration, means, self._pace())
             if self.trainer.iteration % READ_EVERY == 0:

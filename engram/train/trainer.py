@@ -154,9 +154,9 @@ class Trainer:
         self.iteration += 1
         self.window.add(self.iteration, names, values)
 
-    def read_losses(self) -> dict[str, float]:
-        """Wait for the device; the present losses. One that is not finite ends the run here."""
-        broken = self.window.read()
+    def read_losses(self, lag: bool = False) -> dict[str, float]:
+        """The present losses, or without waiting for the device those before. One not finite ends the run here."""
+        broken = self.window.read(lag)
         if broken is not None:
             told = ", ".join(f"{name} = {value:.4g}" for name, value in self.window.at_break.items())
             raise EngramError(f"the loss is not finite at step {broken}: {told}; {self._kept()}")

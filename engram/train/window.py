@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +12,29 @@ from torch import Tensor
 
 RECENT = 20
 """steps whose mean is shown as the present loss"""
+
+
+Row = tuple[int, tuple[str, ...], Tensor]
+"""a step, the names of its loss and terms, and their values on the device"""
+
+
+class _Block:
+    """Rows on their way from the device."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.labels = [(step, names) for step, names, _ in rows]
+        values = torch.cat([row for _, _, row in rows])
+        self.values = values.to("cpu", non_blocking=True)
+        self.event = torch.cuda.Event() if values.is_cuda else None
+        if self.event:
+            self.event.record()
+
+    def arrived(self) -> Iterator[tuple[int, dict[str, float]]]:
+        if self.event:
+            self.event.synchronize()
+        values = iter(self.values.tolist())
+        for step, names in self.labels:
+            yield step, {name: next(values) for name in names}
 
 
 class LossWindow:
@@ -21,7 +45,8 @@ class LossWindow:
     """
 
     def __init__(self) -> None:
-        self._pending: list[tuple[int, tuple[str, ...], Tensor]] = []
+        self._pending: list[Row] = []
+        self._sent: _Block | None = None
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._recent: deque[dict[str, float]] = deque(maxlen=RECENT)
@@ -32,22 +57,27 @@ class LossWindow:
         """Keep a step's loss and terms, still on the device."""
         self._pending.append((step, names, values))
 
-    def read(self) -> int | None:
-        """Wait for the device once and take in all steps since; the first step whose loss is not finite, if any."""
-        if not self._pending:
-            return None
-        values = torch.cat([row for _, _, row in self._pending]).tolist()
+    def read(self, lag: bool = False) -> int | None:
+        """Take in all steps since the last time; the first step whose loss is not finite, if any.
+
+        With ``lag`` the steps since then are only sent for, and those sent for last time taken in: they have long
+        arrived, so the device is not kept waiting for the next step while the host waits for the device.
+        """
+        new = _Block(self._pending) if self._pending else None
+        self._pending = []
+        blocks = [self._sent] if lag else [self._sent, new]
+        self._sent = new if lag else None
+        return next((step for block in blocks if block for step in [self._take_in(block)] if step is not None), None)
+
+    def _take_in(self, block: _Block) -> int | None:
         broken: int | None = None
-        for step, names, _ in self._pending:
-            numbers = dict(zip(names, values, strict=False))
-            values = values[len(names) :]
+        for step, numbers in block.arrived():
             self._recent.append(numbers)
             for name, number in numbers.items():
                 self._sums[name] = self._sums.get(name, 0.0) + number
                 self._counts[name] = self._counts.get(name, 0) + 1
             if broken is None and not math.isfinite(numbers["loss"]):
                 broken, self.at_break = step, numbers
-        self._pending = []
         return broken
 
     def recent(self) -> dict[str, float]:
