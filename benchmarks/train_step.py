@@ -1,6 +1,8 @@
 """Milliseconds per training iteration, from end to end and by part, for a recipe on a device.
 
-``python -m benchmarks.train_step --recipe cml_bgnn/glyphs_5w1s`` prints a table and writes one JSON to results/speed.
+``python -m benchmarks.train_step --recipe cml_bgnn/glyphs_5w1s`` prints a table, with the estimate of the least time
+(`benchmarks.roofline`) and with ``--growth`` how the cost grows (`benchmarks.growth`), and writes one JSON to
+results/speed.
 """
 
 from __future__ import annotations
@@ -8,130 +10,139 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file can be run by its path too
 
-from benchmarks.measure import Clock, Measurement, name_of, synchronise, tell_load
-from engram.data.catalogue import DATASETS
+from benchmarks.growth import growth_table, measure_growth
+from benchmarks.measure import (
+    Clock,
+    Measurement,
+    name_of,
+    peak_memory_mib,
+    synchronise,
+    synthetic_store,
+    tell_load,
+    whole_steps,
+)
+from benchmarks.roofline import PUBLIC_LOOP_MS, beside_the_public_loop, roofline
 from engram.data.datasets import open_split
-from engram.data.store import Store
 from engram.errors import EngramError
 from engram.nn import fused
 from engram.recipes import load_recipe
 from engram.train.build import choose_device
-from engram.train.loop import READ_EVERY, _fast_arithmetic
+from engram.train.loop import _fast_arithmetic
 from engram.train.optimise import clip_groups
 from engram.train.trainer import Trainer
 
-IMAGES_PER_CLASS = 40
-"""of synthetic data: more than any recipe draws of a class"""
-
-
-def synthetic_store(dataset: str, split: str) -> Store:
-    """Random pixels in the shape and with the classes of a dataset."""
-    spec = DATASETS[dataset]
-    classes = spec.classes.get(split, 100)
-    shape = (classes * IMAGES_PER_CLASS, *spec.image_shape)
-    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    return Store.from_arrays(images, [IMAGES_PER_CLASS] * classes, dataset, split)
-
-
-def whole_steps(trainer: Trainer, blocks: int, warm_up: int) -> float:
-    """Median seconds of a step as the loop makes it: on a GPU it looks at the loss every 20 steps, else at each."""
-    length = READ_EVERY if trainer.device.type == "cuda" else 1
-    seconds = []
-    for block in range(-warm_up, blocks):
-        synchronise(trainer.device)
-        started = time.perf_counter()
-        for _ in range(length):
-            trainer.step(0.0)
-        trainer.read_losses()
-        synchronise(trainer.device)
-        if block >= 0:
-            seconds.append((time.perf_counter() - started) / length)
-    return median(seconds)
-
 
 def parts_of_a_step(trainer: Trainer, repeats: int, warm_up: int) -> dict[str, float]:
-    """The same step cut into pieces, each with an idle device before and after: medians in seconds."""
+    """The same step cut into pieces, each with an idle device before and after: medians in milliseconds."""
     clock, source, method = Clock(trainer.device), trainer.source, trainer.method
-    augmented, starts = source._augmented, []
+    augmented, encoder = source._augmented, EncoderClock(trainer.device)
 
     def timed_augmentation(episodes: Any) -> Any:
         with clock.part("augmentation"):
             return augmented(episodes)
 
-    def before(*_: object) -> None:
-        synchronise(trainer.device)
-        starts.append(time.perf_counter())
-
-    def after(*_: object) -> None:
-        synchronise(trainer.device)
-        encoder[-1] += time.perf_counter() - starts.pop()
-
     source._augmented = timed_augmentation  # type: ignore[method-assign]
-    handles = [method.backbone.register_forward_pre_hook(before), method.backbone.register_forward_hook(after)]
-    encoder: list[float] = []
-    for _ in range(warm_up + repeats):
-        encoder.append(0.0)
-        with clock.part("draw"):
-            batch = source.draw(0.0)
-        with clock.part("loss"):
-            terms = method.loss(batch)
-        trainer.optimiser.zero_grad(set_to_none=True)
-        with clock.part("backward"):
-            terms.total.backward()
-        with clock.part("optimiser"):
-            clip_groups(trainer.optimiser, trainer.settings.clip, trainer.settings.clip_value)
-            trainer.optimiser.step()
-    for handle in handles:
-        handle.remove()
+    with encoder.watching(method.backbone):
+        for _ in range(warm_up + repeats):
+            encoder.seconds.append(0.0)
+            with clock.part("draw"):
+                batch = source.draw(0.0)
+            with clock.part("loss"):
+                terms = method.loss(batch)
+            trainer.optimiser.zero_grad(set_to_none=True)
+            with clock.part("backward"):
+                terms.total.backward()
+            with clock.part("optimiser"):
+                clip_groups(trainer.optimiser, trainer.settings.clip, trainer.settings.clip_value)
+                trainer.optimiser.step()
     source._augmented = augmented  # type: ignore[method-assign]
-    got = {name: np.array(values[warm_up:]) for name, values in clock.seconds.items()} | {
-        "encoder": np.array(encoder[warm_up:])
-    }
+    got = {name: np.array(values[warm_up:]) for name, values in clock.seconds.items()}
+    forward = np.array(encoder.seconds[warm_up:])
     parts = {
         "drawing": got["draw"] - got["augmentation"],
         "augmentation": got["augmentation"],
-        "encoder forward": got["encoder"],
-        "method and loss forward": got["loss"] - got["encoder"],
+        "encoder forward": forward,
+        "method and loss forward": got["loss"] - forward,
         "backward": got["backward"],
         "optimiser": got["optimiser"],
     }
-    return {name: float(np.median(values)) for name, values in parts.items()}
+    return {name: round(1000 * float(np.median(values)), 3) for name, values in parts.items()}
+
+
+class EncoderClock:
+    """Adds the seconds of every call of an encoder to the last entry of ``seconds``."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.started = device, 0.0
+        self.seconds: list[float] = []
+
+    @contextmanager
+    def watching(self, encoder: nn.Module) -> Iterator[None]:
+        handles = encoder.register_forward_pre_hook(self._before), encoder.register_forward_hook(self._after)
+        yield
+        for handle in handles:
+            handle.remove()
+
+    def _before(self, *_: object) -> None:
+        synchronise(self.device)
+        self.started = time.perf_counter()
+
+    def _after(self, *_: object) -> None:
+        synchronise(self.device)
+        self.seconds[-1] += time.perf_counter() - self.started
 
 
 def measure(arguments: argparse.Namespace) -> tuple[Measurement, torch.device]:
     recipe, device = load_recipe(arguments.recipe), choose_device(arguments.device)
-    dataset = recipe.data.dataset
-    if arguments.synthetic:
-        stores = {split: synthetic_store(dataset, split) for split in ("train", "val")}
-    else:
-        stores = {split: open_split(dataset, split, arguments.data) for split in ("train", "val")}
+    opened = synthetic_store if arguments.synthetic else partial(open_split, data=arguments.data)
+    stores = {split: opened(recipe.data.dataset, split) for split in ("train", "val")}
     folder = Path("no-such-run")  # nothing is saved
     trainer = Trainer(recipe, stores, folder, device, arguments.precision, arguments.plain, arguments.micro_batch)
     trainer.begin(resume=False)
     with _fast_arithmetic(device), fused.plain(arguments.plain):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        total = whole_steps(trainer, arguments.repeats, arguments.warm_up)
-        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+        total = 1000 * whole_steps(trainer, arguments.repeats, arguments.warm_up)
+        peak = peak_memory_mib(device)
         parts = parts_of_a_step(trainer, arguments.repeats, arguments.warm_up)
-    data, sequences = recipe.data, recipe.train.sequences
-    tasks = sequences * data.stream_length
-    setting = {
+        least = roofline(trainer)
+        setting = setting_of(trainer, arguments)
+        rates = {"tasks_per_s": round(1000 * setting["tasks_per_step"] / total, 1), "peak_memory_mib": peak}
+        rates |= {"roofline_ms": least["estimate_ms"], "ratio_to_roofline": round(total / least["estimate_ms"], 2)}
+        faster = beside_the_public_loop(trainer, name_of(device), setting, total)
+        if faster is not None:
+            rates |= {"public_loop_ms": PUBLIC_LOOP_MS, "times_faster_than_public_loop": faster}
+        side = stores["train"].image_shape[-1]
+        del trainer, stores  # growth needs the memory
+        growth = measure_growth(recipe, side, device, arguments) if arguments.growth else {}
+    whole = round(total, 3)
+    return Measurement("train_step", name_of(device), setting, whole, parts, rates, least, growth), device
+
+
+def setting_of(trainer: Trainer, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was measured."""
+    recipe, data = trainer.recipe, trainer.recipe.data
+    tasks = recipe.train.sequences * data.stream_length
+    return {
         "recipe": recipe.name,
         "recipe_digest": recipe.digest,
         "synthetic": arguments.synthetic,
-        "image_shape": stores["train"].image_shape,
+        "image_shape": trainer.source.store.image_shape,
+        "stream_length": data.stream_length,
         "tasks_per_step": tasks,
         "images_per_step": tasks * data.n_way * (data.n_shot + data.n_query),
         "precision": getattr(trainer.method.backbone, "precision", "fp32"),
@@ -141,11 +152,21 @@ def measure(arguments: argparse.Namespace) -> tuple[Measurement, torch.device]:
         "threads": torch.get_num_threads(),
         "repeats": arguments.repeats,
     }
-    rates = {"tasks_per_s": round(tasks / total, 1)}
-    if peak:
-        rates["peak_memory_mib"] = round(peak / 2**20, 1)
-    milliseconds = {name: round(1000 * value, 3) for name, value in parts.items()}
-    return Measurement("train_step", name_of(device), setting, round(1000 * total, 3), milliseconds, rates), device
+
+
+def show(measurement: Measurement) -> None:
+    table = Table("part", "median, ms", title=f"{measurement.setting['recipe']} on {measurement.device}")
+    for name, value in measurement.parts_ms.items():
+        table.add_row(name, f"{value:.2f}")
+    table.add_section()
+    table.add_row("whole step", f"{measurement.step_total_ms:.2f}")
+    console = Console()
+    console.print(table)
+    for facts in (measurement.rates, measurement.roofline):
+        print("   ".join(f"{name} {value}" for name, value in facts.items()))
+    if measurement.growth:
+        console.print(growth_table(measurement.growth))
+    tell_load()
 
 
 def main() -> None:
@@ -159,6 +180,8 @@ def main() -> None:
     parser.add_argument("--micro-batch", type=int, default=0, help="sequences that go through the model at a time")
     parser.add_argument("--repeats", type=int, default=30, help="what each median is taken of; blocks of 20 on a GPU")
     parser.add_argument("--warm-up", type=int, default=5, help="blocks before the first that counts")
+    parser.add_argument("--growth", action="store_true", help="larger ways, shots, queries, T and images too")
+    parser.add_argument("--growth-seconds", type=float, default=75.0, help="no size is begun after so many seconds")
     parser.add_argument("--out", type=Path, default=Path("results/speed"), help="folder the JSON is written to")
     arguments = parser.parse_args()
     try:
@@ -166,14 +189,7 @@ def main() -> None:
     except EngramError as error:
         print(f"engram: {error}", file=sys.stderr)
         sys.exit(2)
-    table = Table("part", "median, ms", title=f"{measurement.setting['recipe']} on {measurement.device}")
-    for name, value in measurement.parts_ms.items():
-        table.add_row(name, f"{value:.2f}")
-    table.add_section()
-    table.add_row("whole step", f"{measurement.step_total_ms:.2f}")
-    Console().print(table)
-    print("   ".join(f"{name} {value}" for name, value in measurement.rates.items()))
-    tell_load()
+    show(measurement)
     stem = f"train_step.{measurement.setting['recipe'].replace('/', '.')}.{device.type}"
     print(f"wrote {measurement.write(arguments.out, stem)}")
 

@@ -24,8 +24,8 @@ from engram.errors import EngramError
 from engram.ledger import Evaluation
 from engram.types import Answers, Episode, History, Method, Prediction
 
-MAX_IMAGES = {"cpu": 1024, "cuda": 8192}
-"""images handed to a method at once, by kind of device; results do not depend on it"""
+MAX_IMAGES = {"cpu": 512, "cuda": 8192}
+"""images handed to a method at once, by kind of device: on a CPU what its caches hold; results do not depend on it"""
 SIDE_BY_SIDE = 8
 """streams that go together even where they are too long to go whole: one step at a time would waste the device"""
 

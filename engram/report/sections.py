@@ -1,9 +1,10 @@
-"""Marked sections of README, docs and model cards, rebuilt from records: results, audits, streams, own pictures.
+"""Marked sections of README, docs and model cards, rebuilt from records: results, audits, streams, pictures, speed.
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables, ``<!-- audit:begin NAME -->`` ...
 ``<!-- audit:end -->`` holds audits, ``<!-- streams:begin NAME -->`` ... ``<!-- streams:end -->`` holds memory along the
-stream, ``study`` holds a study, ``claims`` what the paper claims, ``own`` own pictures and ``api`` the reference of the
-code; each marker stands at the start of a line, so that a sentence may speak of it. Figures go to docs/figures.
+stream, ``study`` holds a study, ``claims`` what the paper claims, ``own`` own pictures, ``speed`` measured times and
+``api`` the reference of the code; each marker stands at the start of a line, so that a sentence may speak of it.
+Figures go to docs/figures.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from engram.ledger import RunRecord, read_ledger
 from engram.report.api import api_section, check_api_section
 from engram.report.audits import audit_section, check_audit_section
 from engram.report.own import check_own_section, own_section
+from engram.report.speed import check_speed_section, speed_section
 from engram.report.stream_figures import FOLDER as FIGURES
 from engram.report.stream_figures import stream_figures
 from engram.report.streams import check_stream_section, stream_section
@@ -43,6 +45,7 @@ def sections_of(folder: Path) -> dict[str, tuple[Fill, Check]]:
         "claims": (book.claims, check_claims_section),
         "api": (api_section, check_api_section),
         "own": (partial(own_section, folder=folder.parent / "own"), check_own_section),
+        "speed": (partial(speed_section, folder=folder.parent / "speed"), check_speed_section),
     }
 
 

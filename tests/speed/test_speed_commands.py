@@ -1,0 +1,50 @@
+"""The two commands from end to end at the smallest size: what they print and what they write."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import evaluation, train_step
+from engram.report.speed import speed_section
+
+
+def ran(module: Any, arguments: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments.split(), "--out", str(out)])
+    module.main()
+    (path,) = out.glob("*.json")
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(
+        '[method]\nname = "proto_net"\n[backbone]\nname = "conv32"\n[data]\ndataset = "glyphs"\nstream_length = 2\n'
+        "[train]\niterations = 2\nsequences = 2\n[test]\nstream_length = 2\n"
+    )
+    return path
+
+
+def test_a_step_with_its_roofline(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "speed"
+    content = ran(train_step, f"--recipe {recipe} --synthetic --repeats 2 --warm-up 1", out, monkeypatch)
+    rates = content["rates"]
+    assert rates["ratio_to_roofline"] == pytest.approx(content["step_total_ms"] / rates["roofline_ms"], rel=0.01)
+    assert rates["peak_memory_mib"] > 0 and content["setting"]["images_per_step"] == 40
+    assert "public_loop_ms" not in rates, "other work, and no H200"
+    assert "`tiny`" in speed_section("steps", [], "results/runs", out)
+
+
+@pytest.mark.parametrize("what", ["--synthetic", "--features"])
+def test_an_evaluation(what: str, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "speed"
+    content = ran(evaluation, f"--recipe {recipe} {what} --tasks 8 --repeats 1", out, monkeypatch)
+    assert content["setting"]["tasks"] == 8 and content["rates"]["tasks_per_s"] > 0
+    assert content["setting"]["asked"] == ("features" if what == "--features" else "images")
+    assert "`tiny`" in speed_section("evaluation", [], "results/runs", out)
