@@ -3,7 +3,7 @@
 ``python -m benchmarks.own_images fit KIND``: on VALIDATION classes, every engine is compared, temperatures and
 familiarity are fitted, and engram/weights/box.json is rewritten.
 ``python -m benchmarks.own_images test KIND``: on TEST classes, accuracy, calibration, rejection, ten rounds of memory.
-``python -m benchmarks.own_images speed``: cold and warm calls, pictures per second.
+``python -m benchmarks.own_images speed``: cold and warm calls, pictures per second, the page; which bars hold.
 
 KIND is photographs (miniImageNet) or glyphs. Each run writes one JSON to results/own.
 """
@@ -246,8 +246,8 @@ def main() -> None:
     if arguments.what == "speed":
         from benchmarks.own_images_speed import speed
 
-        content = speed()
         tell_load()
+        content = speed()
     else:
         call = {"fit": fit, "test": test}[arguments.what]
         content = {"kind": arguments.kind, "tasks": arguments.tasks}

@@ -37,6 +37,7 @@ Balance = Annotated[
 Names = Annotated[Literal["anonymous", "named"] | None, arg(metavar="{anonymous,named}", help_behavior_hint=_OF_RECIPE)]
 Split = Literal["train", "val", "test"]
 Count = Annotated[int, arg(metavar="N")]
+Bits = Literal[8, 16]
 Figure = Annotated[Path | None, arg(metavar="FILE.svg", help_behavior_hint="(default: none)")]
 AskedRecipe = Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")]
 

@@ -29,10 +29,8 @@ TOGETHER = 1024
 """features of queries asked about at once; answers do not depend on it"""
 PICTURES_TOGETHER = 64
 """the same where a method sees pictures, or is asked about one query at a time"""
-
-
-IMAGES_TOGETHER = 32
-"""pictures that pass the encoder at once: more do not fit the cache of a processor"""
+IMAGES_TOGETHER = 16
+"""pictures that pass the encoder at once: maps of more (over 32 MB) are fresh pages of the system at every layer"""
 
 
 class Answer(NamedTuple):

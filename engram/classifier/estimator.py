@@ -24,6 +24,8 @@ from engram.classifier.uncertainty import Uncertainty, split
 from engram.errors import EngramError, nearest
 
 UNKNOWN = "unknown"
+MOST_PICTURES = 10_000
+"""remembered at once: the graph of an engine grows with their square, and of these it takes some gigabytes"""
 
 
 class FewShotClassifier:
@@ -220,6 +222,8 @@ class FewShotClassifier:
         labels = memories.as_labels(y, len(pictures))
         if not labels:
             raise EngramError("there are 0 pictures: give at least one of each class")
+        if (total := len(memory.labels) + len(labels)) > MOST_PICTURES:
+            raise EngramError(f"{total} pictures are more than the {MOST_PICTURES} that can be remembered: give fewer")
         items = torch.cat([engine.see(batch) for batch in batches(pictures, engine.image_shape)])
         return memory.add(items, labels, self.capacity)
 

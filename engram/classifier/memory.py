@@ -34,6 +34,12 @@ class Memory:
     def next_task(self) -> int:
         return int(self.tasks[-1]) + 1 if len(self.tasks) else 0
 
+    def check(self) -> None:
+        """Refuse parts that do not belong together."""
+        counts = {len(self.items), len(self.labels), len(self.tasks)}
+        if len(counts) > 1 or set(self.labels.tolist()) != set(range(len(self.classes))):
+            raise ValueError(f"its pictures are not of its {len(self.classes)} classes")
+
     def add(self, items: Tensor, labels: Sequence[Any], capacity: int | None) -> Memory:
         """One more task; known classes keep their numbers, new ones get the next, in sorted order."""
         classes = (*self.classes, *in_order(set(labels) - set(self.classes)))

@@ -41,7 +41,7 @@ def open_engine(
 def _run_folder(weights: str | Path) -> Path:
     if not located(Path(weights)).exists():
         raise EngramError(
-            f"there are no weights '{weights}': neither in the box{nearest(str(weights), box())} nor a run folder"
+            f"there are no weights '{weights}', neither a run folder nor in the box{nearest(str(weights), box())}"
         )
     return Path(weights)
 

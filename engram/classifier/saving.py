@@ -19,6 +19,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
+from engram.classifier.box import fitted_at
 from engram.classifier.engine import Engine
 from engram.classifier.memory import Memory
 from engram.errors import EngramError
@@ -71,6 +72,7 @@ def load(kind: type[FewShotClassifier], folder: Path, device: str) -> FewShotCla
         classifier.engine_ = _engine(raw, tensors["weights"], device, folder)
         memory = tensors["memory"]
         classifier.memory_ = Memory(tuple(raw["classes"]), memory["items"], memory["labels"], memory["tasks"])
+        classifier.memory_.check()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EngramError(f"{folder / DESCRIPTION} is not a saved classifier ({error}): save it again") from error
     return classifier
@@ -96,6 +98,9 @@ def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder
     method = build_method(recipe, width, where, "fp32").eval()
     _fill(method, weights, METHOD, on)
     extras = {name: raw[name] for name in ("light_ink", "transductive", "temperatures", "familiarities")}
+    for name in ("temperatures", "familiarities"):
+        if raw[name]:
+            fitted_at(raw[name], 1)  # what is no such table fails here and not at the first answer
     return Engine(method, recipe, shape, encoder, encoder_recipe, **extras)
 
 

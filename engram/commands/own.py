@@ -79,7 +79,8 @@ def forget(model: flags.Target, name: flags.ClassName) -> None:
     classifier = FewShotClassifier.load(model)
     known = {str(label): label for label in classifier.classes_.tolist()}
     classifier.forget(known.get(name, name)).save(model)
-    print(f"{name} is forgotten; {len(known) - 1} classes remain")
+    rest = len(known) - 1
+    print(f"{name} is forgotten; {rest} class{'es remain' if rest != 1 else ' remains'}")
 
 
 def demo(host: flags.Host = "127.0.0.1", port: flags.Port = None, browser: flags.Switch = True) -> None:

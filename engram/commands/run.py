@@ -108,16 +108,17 @@ def attach(head: flags.First, encoder: flags.Second, out: flags.Target) -> None:
     print(f"wrote {call(head, encoder, out)}")
 
 
-def pack(run: flags.Model, out: flags.Target) -> None:
-    """Write a run's best weights in half precision, without the optimiser: small enough to share.
+def pack(run: flags.Model, out: flags.Target, bits: flags.Bits = 16) -> None:
+    """Write a run's best weights in half precision or eight bits, without the optimiser: small enough to share.
 
     Args:
         run: run or checkpoint folder
         out: run folder to write
+        bits: 16 for half precision; 8 for whole numbers with a scale for each row
     """
     from engram.train.pack import pack as call
 
-    print(f"wrote {call(Path(run), out)}")
+    print(f"wrote {call(Path(run), out, bits)}")
 
 
 def reproduce(

@@ -10,12 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from engram.classifier.box import box
 from engram.page import drawing
 from engram.page.example import example_files
-from engram.page.session import Session, Shown
+from engram.page.session import Session, Shown, engine_of
 
 NO_ANSWER = [None, "", "", {"choices": [], "visible": False}, ""]
 """what was shown, answers, memory, choice of layers, graph"""
+
+
+def prepare() -> None:
+    """Open the engine of every kind of pictures before it is asked for."""
+    for kind in box():
+        engine_of(kind)
 
 
 def add(session: Session | None, kind: str, name: str, files: list[str] | None) -> list[Any]:

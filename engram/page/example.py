@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -27,8 +29,10 @@ def write_example(folder: Path) -> tuple[dict[str, list[Path]], list[Path]]:
 
 @cache
 def example_files() -> tuple[dict[str, list[Path]], list[Path]]:
-    """The example set in a temporary folder of this process."""
-    return write_example(Path(tempfile.mkdtemp(prefix="engram-example-")))
+    """The example set in a temporary folder, as long as this process runs."""
+    folder = Path(tempfile.mkdtemp(prefix="engram-example-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return write_example(folder)
 
 
 def _write(folder: Path, name: str, font: str) -> Path:

@@ -8,14 +8,16 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from engram.classifier import FewShotClassifier, Uncertainty
 from engram.classifier.engine import Answer, Engine
 from engram.classifier.memory import Memory, nothing
 from engram.classifier.opening import open_engine
+from engram.classifier.pictures import side_by_side
 from engram.classifier.uncertainty import split
-from engram.data.formats.images import decode_image
+from engram.data.formats.images import fit_picture, opened_image
 from engram.errors import EngramError
 
 THUMBNAIL = (3, 64, 64)
@@ -52,8 +54,8 @@ class Session:
     memory: Memory = field(default_factory=nothing)
     thumbnails: list[np.ndarray] = field(default_factory=list)
     """of ``memory``"""
-    pending: list[tuple[str, np.ndarray]] = field(default_factory=list)
-    """class and picture, bytes as the encoder takes them"""
+    pending: list[tuple[str, Tensor]] = field(default_factory=list)
+    """class and picture, as the engine keeps it"""
     pending_thumbnails: list[np.ndarray] = field(default_factory=list)
 
     @property
@@ -73,10 +75,9 @@ class Session:
                 f"{len(self.pending) + len(files)} pictures are too many for one task on this page, which takes "
                 f"{MOST_PICTURES}: use engram remember for large sets"
             )
-        shape = _engine(self.weights).image_shape
-        read = [(_named(file, shape), _named(file, THUMBNAIL)) for file in files]
-        self.pending += [(name, image) for image, _ in read]
-        self.pending_thumbnails += [thumbnail for _, thumbnail in read]
+        items, thumbnails = self._seen(files)
+        self.pending += [(name, item) for item in items]
+        self.pending_thumbnails += thumbnails
 
     def ask(self, files: Sequence[Path]) -> Shown:
         """Answer with the task at hand and everything remembered."""
@@ -88,13 +89,12 @@ class Session:
         if len(memory.classes) < 2:
             known = f"only '{memory.classes[0]}' is known" if memory.classes else "no class is known"
             raise EngramError(f"{known} and an answer needs at least 2 classes: add pictures")
-        classifier = self._classifier(memory)
-        images = [_named(file, classifier.engine_.image_shape) for file in files]
-        answer = classifier.answer(classifier.see(images), DRAWS)
+        items, thumbnails = self._seen(files)
+        answer = self._classifier(memory).answer(items, DRAWS)
         assert answer.samples is not None
         return Shown(
             tuple(map(str, memory.classes)),
-            tuple(_named(file, THUMBNAIL) for file in files),
+            thumbnails,
             answer.log_probs.exp().numpy(),
             np.quantile(answer.samples.numpy(), (0.05, 0.95), axis=0),
             split(answer),
@@ -115,24 +115,31 @@ class Session:
     def _with_pending(self) -> Memory:
         if not self.pending:
             return self.memory
-        labels, images = zip(*self.pending, strict=True)
-        return self.memory.add(self._classifier().see(images), labels, None)
+        labels, items = zip(*self.pending, strict=True)
+        return self.memory.add(torch.stack(items), labels, None)
 
-    def _classifier(self, memory: Memory | None = None) -> FewShotClassifier:
+    def _classifier(self, memory: Memory) -> FewShotClassifier:
         classifier = FewShotClassifier(weights=self.weights)
-        classifier.engine_, classifier.memory_ = _engine(self.weights), memory or self.memory
+        classifier.engine_, classifier.memory_ = engine_of(self.weights), memory
         return classifier
+
+    def _seen(self, files: Sequence[Path]) -> tuple[Tensor, tuple[np.ndarray, ...]]:
+        """Files as the engine keeps pictures, and thumbnails. An error calls a file by its name alone, for a server
+        keeps uploads in folders that mean nothing to a person."""
+        shape = engine_of(self.weights).image_shape
+
+        def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
+            with opened_image(file, file.name) as image:
+                return fit_picture(image, file.name, shape), fit_picture(image, file.name, THUMBNAIL)
+
+        images, thumbnails = zip(*side_by_side(read, files), strict=True)
+        return self._classifier(self.memory).see(images), thumbnails
 
 
 @cache
-def _engine(weights: str) -> Engine:
+def engine_of(weights: str) -> Engine:
     """Opened once for all visitors: answers do not change it."""
     return open_engine(None, weights, None, False, "cpu")
-
-
-def _named(file: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """A file under its own name, for a server keeps uploads in folders that mean nothing to a person."""
-    return decode_image(file, file.name, shape)
 
 
 def _edges(answer: Answer, memory: Memory) -> Tensor:

@@ -103,6 +103,7 @@ def _speed(content: dict[str, Any]) -> str:
     ]
     if "page_seconds" in content:
         rows.append(["`engram demo` usable in the browser", f"{content['page_seconds']:.2f} s", "5 s"])
-    load = f"load average {content['load_average']:.1f}, where {content['load_average']:.0f} processes share the cores"
-    note = f"5-way 5-shot, 75 queries; {content['device']}, {load}."
+    if "slowest_action_seconds" in content:
+        rows.append(["Slowest action on the page", f"{content['slowest_action_seconds']:.2f} s", "2 s"])
+    note = f"5-way 5-shot, 75 queries; {content['device']}, load average {content['load_average']:.1f}."
     return f"{markdown_table(['What', 'Measured', 'Bar'], rows)}\n\n{note}"

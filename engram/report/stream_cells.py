@@ -1,7 +1,7 @@
 """Which records tell of memory along the stream: one fixed setting, the newest answer of each system.
 
-Only miniImageNet streams of the test classes in one setting are read (`SETTING`), so every cell of a row answers the
-same question.
+Only miniImageNet streams of the test classes in one setting are read (`SETTING`), and only heads on frozen features, so
+every cell answers the same question with the same encoder as the others of its name.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def stream_cells(records: Sequence[RunRecord]) -> list[Cell]:
     newest: dict[tuple[Any, ...], Cell] = {}
     for record in sorted(records, key=lambda r: (r.started, r.run_id)):
         for evaluation in record.evaluations if record.status == "finished" else ():
-            if "stream" in evaluation.metrics and _in_setting(evaluation.protocol):
+            on_features = bool(record.training.get("features"))
+            if on_features and "stream" in evaluation.metrics and _in_setting(evaluation.protocol):
                 cell = Cell(record, evaluation)
                 newest[(*cell.row, cell.length)] = cell
     return [newest[key] for key in sorted(newest, key=_order)]

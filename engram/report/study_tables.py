@@ -20,8 +20,8 @@ STUDY_NOTE = (
 )
 SYSTEMS_NOTE = (
     "Paper: the figure in the table of the CML-BGNN paper; published: that of the system's own paper or code. "
-    "Milliseconds per iteration without validation. Audit: the newest of the recipe, else of the method's recipe that "
-    "is named."
+    "Milliseconds per iteration without validation, with whatever shared the device. Audit: the newest of the recipe, "
+    "else of the method's recipe that is named."
 )
 
 

@@ -33,4 +33,4 @@ def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
     )
     fitted = build_method(recipe, state.image_shape, torch.device("cpu")).state_dict()
     check_fit(fitted, weights, f"the head of {head} does not fit the encoder of {encoder}")
-    return write_packed(state, weights, out, half)
+    return write_packed(state, weights, out, 16 if half else None)

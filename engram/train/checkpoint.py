@@ -27,6 +27,7 @@ from engram.ledger import software_versions
 from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.train.build import build_method
 from engram.train.places import located
+from engram.train.rounding import restored
 from engram.types import Method
 
 FORMAT_VERSION = 1
@@ -79,7 +80,7 @@ class Checkpoint:
             expected = self.state.digests.get(part)
             if expected and hashlib.sha256(data).hexdigest() != expected:
                 raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {_way_out(self.folder)}")
-            return tensors_from_bytes(data)
+            return restored(tensors_from_bytes(data))
         except FileNotFoundError as error:
             raise EngramError(f"the checkpoint {self.folder} lacks {path.name}: {_way_out(self.folder)}") from error
         except (OSError, SafetensorError) as error:

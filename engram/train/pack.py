@@ -1,4 +1,4 @@
-"""The best weights of a run in half precision and without the optimiser: small enough to share."""
+"""The best weights of a run in half precision or eight bits and without the optimiser: small enough to share."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from torch import Tensor
 
 from engram.train.checkpoint import RunState, load, save
 from engram.train.lock import RunLock
+from engram.train.rounding import Bits, rounded
 
 
-def pack(run: Path, out: Path) -> Path:
-    """Write a checkpoint that answers as the run does, to half precision, and cannot be resumed."""
+def pack(run: Path, out: Path, bits: Bits = 16) -> Path:
+    """Write a checkpoint that answers as the run does, to half precision or eight bits, and cannot be resumed."""
     best = load(run)
-    return write_packed(best.state, best.tensors("weights"), out)
+    return write_packed(best.state, best.tensors("weights"), out, bits)
 
 
-def write_packed(state: RunState, weights: dict[str, Tensor], out: Path, half: bool = True) -> Path:
-    if half:
-        weights = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
+def write_packed(state: RunState, weights: dict[str, Tensor], out: Path, bits: Bits | None = 16) -> Path:
+    """``bits`` None keeps the weights as they are."""
+    if bits:
+        weights = rounded(weights, bits)
     state = replace(state, optimiser={}, numpy_generator={}, window={}, digests={})
     with RunLock(out):
         return save(out, state, {"weights": weights, "optimiser": {}, "random": {}})

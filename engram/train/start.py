@@ -7,6 +7,7 @@ from pathlib import Path
 from engram.errors import EngramError
 from engram.recipes.schema import Recipe, recipe_names
 from engram.train import checkpoint as checkpoints
+from engram.train.places import located
 from engram.types import Method
 
 PREFIX = "backbone.backbone."
@@ -19,7 +20,7 @@ def start_backbone(method: Method, recipe: Recipe) -> None:
     Every name and shape must agree, and so must the normalisation: weights made for other pixels would fit in shape
     and see nothing.
     """
-    where = Path(recipe.backbone_weights)
+    where = located(Path(recipe.backbone_weights))
     if not where.exists() and (maker := where.name.replace(".", "/", 1)) in recipe_names():
         raise EngramError(
             f"{recipe.name} [backbone] starts from {where}, which is not there: make it with engram train {maker}, or "

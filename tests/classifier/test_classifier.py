@@ -11,7 +11,7 @@ from drawn import KINDS, pictures
 from PIL import Image
 
 import engram
-from engram.classifier import FewShotClassifier
+from engram.classifier import FewShotClassifier, estimator
 from engram.errors import EngramError
 from engram.methods import METHODS
 
@@ -200,3 +200,10 @@ def test_before_fit_and_without_a_posterior() -> None:
 
 def test_no_pictures_give_no_answers(fitted: FewShotClassifier) -> None:
     assert fitted.predict_proba([]).shape == (0, 3) and fitted.uncertainty([]).total.shape == (0,)
+
+
+def test_more_pictures_than_a_graph_can_hold(monkeypatch: pytest.MonkeyPatch, fitted: FewShotClassifier) -> None:
+    images, labels = pictures(1)
+    monkeypatch.setattr(estimator, "MOST_PICTURES", len(fitted.memory_.labels) + len(labels) - 1)
+    with pytest.raises(EngramError, match=r"[0-9]+ pictures are more than the [0-9]+ that can be remembered"):
+        fitted.partial_fit(images, labels)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 from PIL import Image
 
 from engram.classifier.engine import on_dark_ground
-from engram.classifier.pictures import as_bytes, batches
+from engram.classifier.pictures import as_bytes, batches, side_by_side
 from engram.errors import EngramError
 
 SHAPE = (3, 84, 84)
@@ -66,7 +68,7 @@ def test_batches_tell_what_they_leave_out(tmp_path: Path) -> None:
     good = [np.full((20, 20, 3), value, np.uint8) for value in (10, 20, 30)]
     told: list[tuple[int, str]] = []
     parts = list(batches([good[0], "none.png", *good[1:]], SHAPE, 2, lambda place, why: told.append((place, why))))
-    assert [len(part) for part in parts] == [2, 1] and torch.cat(parts)[:, 0, 0, 0].tolist() == [10, 20, 30]
+    assert [len(part) for part in parts] == [1, 2] and torch.cat(parts)[:, 0, 0, 0].tolist() == [10, 20, 30]
     assert [place for place, _ in told] == [1] and "none.png cannot be read" in told[0][1]
 
 
@@ -75,3 +77,16 @@ def test_dark_strokes_on_paper_become_light_ones() -> None:
     night[0, 0, 4] = 255
     paper = 255 - night
     assert torch.equal(on_dark_ground(torch.cat([night, paper])), torch.cat([night, night]))
+
+
+def test_threads_keep_the_order_and_the_filters_of_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    before = list(warnings.filters)
+
+    def slow(number: int) -> int:
+        with warnings.catch_warnings():  # as decoding does: it puts back what another thread may have set
+            warnings.simplefilter("ignore")
+            time.sleep(0.02 if number % 3 == 0 else 0.001)
+        return number
+
+    assert side_by_side(slow, range(12)) == list(range(12)) and warnings.filters == before

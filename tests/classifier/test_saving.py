@@ -11,6 +11,7 @@ import pytest
 from drawn import pictures
 
 from engram.classifier import FewShotClassifier
+from engram.classifier.saving import _sealed
 from engram.errors import EngramError
 
 FILES = {"classifier.json", "memory.safetensors", "weights.safetensors"}
@@ -70,6 +71,27 @@ def change(folder: Path, **changes: object) -> None:
     (folder / "classifier.json").write_text(json.dumps({**raw, **changes}))
 
 
+def change_and_seal(folder: Path, **changes: object) -> None:
+    """As one who knows the format could."""
+    raw = json.loads((folder / "classifier.json").read_text())
+    raw.pop("digest")
+    (folder / "classifier.json").write_bytes(_sealed({**raw, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"classes": ["a"]}, "its pictures are not of its 1 classes"),
+        ({"temperatures": "warm"}, "is not a saved classifier"),
+        ({"familiarities": {"five": [1]}}, "is not a saved classifier"),
+    ],
+)
+def test_a_sealed_description_that_makes_no_sense(copied: Path, changes: dict, sentence: str) -> None:
+    change_and_seal(copied, **changes)
+    with pytest.raises(EngramError, match=sentence):
+        FewShotClassifier.load(copied)
+
+
 def test_a_folder_of_another_version(copied: Path) -> None:
     change(copied, format_version=7, versions={"engram": "9.9"})
     with pytest.raises(EngramError, match=r"format version 7, written by Engram 9\.9, but this Engram reads 1"):
@@ -103,13 +125,9 @@ def test_folders_that_are_no_classifier(tmp_path: Path) -> None:
 
 
 def test_code_that_a_folder_names_is_not_run(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engram.classifier.saving import _sealed
-
     (copied / "evil.py").write_text("raise SystemExit('executed')")
     monkeypatch.chdir(copied)
-    raw = json.loads((copied / "classifier.json").read_text())
-    raw.pop("digest")
-    raw["method"]["method"] = "evil:Method"
-    (copied / "classifier.json").write_bytes(_sealed(raw))  # as one who knows the format could
+    method = json.loads((copied / "classifier.json").read_text())["method"]
+    change_and_seal(copied, method={**method, "method": "evil:Method"})
     with pytest.raises(EngramError, match="names the method 'evil:Method', code that is not Engram's"):
         FewShotClassifier.load(copied)

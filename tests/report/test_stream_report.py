@@ -48,7 +48,8 @@ def stream_record(
     content = {"history": "content", "transductive": True} if method == "cml_bgnn" else {}
     settings = content if method_settings is None else method_settings
     values = {"backbone": "conv4", "method_settings": settings}
-    return make_record(number, evaluation, kind="bench", method=method, recipe_name=recipe, recipe=values)
+    record = make_record(number, evaluation, kind="bench", method=method, recipe_name=recipe, recipe=values)
+    return replace(record, training={"features": "features of conv4"})
 
 
 def test_the_newest_record_of_each_cell_is_linked_and_other_settings_are_left_out(tmp_path: Path) -> None:
@@ -61,6 +62,7 @@ def test_the_newest_record_of_each_cell_is_linked_and_other_settings_are_left_ou
         replace(stream_record(tmp_path, 6, CONTENT, 0.1), status="interrupted"),
         stream_record(tmp_path, 7, ANONYMOUS, 0.55, names="anonymous", erase_history=True),
         make_record(8, make_evaluation(0.5)),
+        replace(stream_record(tmp_path, 9, CONTENT, 0.9), training={}),  # with an encoder of its own
     ]
     first, second = rows_of(late_table(records, "../r"))
     assert first[:4] == ["named", "conv4", "CML-BGNN, memory by content, transductive", f"`{CONTENT}`"]

@@ -12,14 +12,16 @@ from engram.train.batches import validation_protocol
 from engram.train.checkpoint import load, load_method
 from engram.train.loop import train
 from engram.train.pack import pack
+from engram.train.rounding import Bits
 
 CPU = torch.device("cpu")
 
 
-def test_packed_weights_answer_alike_and_are_small(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("bits", "share"), [(16, 1 / 3), (8, 1 / 4)])
+def test_packed_weights_answer_alike_and_are_small(tmp_path: Path, bits: Bits, share: float) -> None:
     stores = make_stores()
     train(RECIPE, stores, tmp_path / "run", device=CPU, progress=False, tensorboard=False)
-    packed = pack(tmp_path / "run", tmp_path / "small")
+    packed = pack(tmp_path / "run", tmp_path / "small", bits)
     protocol = validation_protocol(RECIPE, "running").for_store(stores["val"])
     whole, small = (
         evaluate(load_method(load(folder), CPU), stores["val"], protocol).outcomes.probabilities
@@ -27,6 +29,6 @@ def test_packed_weights_answer_alike_and_are_small(tmp_path: Path) -> None:
     )
     assert abs(whole - small).max() < 0.02
     sizes = [sum(f.stat().st_size for f in folder.rglob("*.safetensors")) for folder in (tmp_path / "run", packed)]
-    assert sizes[1] < sizes[0] / 3
+    assert sizes[1] < sizes[0] * share
     with pytest.raises(EngramError, match="holds weights alone, so it cannot be resumed"):
         train(RECIPE, stores, tmp_path / "small", device=CPU, resume=True, progress=False, tensorboard=False)

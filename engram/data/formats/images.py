@@ -26,11 +26,18 @@ MAX_PIXELS = 80_000_000
 
 def decode_image(data: bytes | Path, name: str, image_shape: tuple[int, ...]) -> np.ndarray:
     """One encoded image -> uint8 (C, H, W) of ``image_shape``; ``name`` is what an error calls it."""
+    with opened_image(data, name) as image:
+        return fit_picture(image, name, image_shape)
+
+
+@contextmanager
+def opened_image(data: bytes | Path, name: str) -> Iterator[Image.Image]:
+    """One encoded image, decoded once however often `fit_picture` is asked for it."""
     content = _content(data, name)
     if not content:
         raise EngramError(f"the image {name} is empty (0 bytes): fetch it again, or remove it")
     with _explained(name), Image.open(io.BytesIO(content)) as image:
-        return fit_picture(image, name, image_shape)
+        yield image
 
 
 def fit_picture(image: Image.Image, name: str, image_shape: tuple[int, ...]) -> np.ndarray:
