@@ -21,6 +21,7 @@ from engram.recipes import Recipe
 from engram.train.build import choose_device
 from engram.train.failures import explained
 from engram.train.features import open_stores
+from engram.train.memory import kept_memory
 from engram.train.run import RESULTS, protocols_of
 
 
@@ -52,7 +53,7 @@ def bench(
     for protocol in protocols:
         protocol.check(opened)
     blank, clock = source.blank_record("bench", where), time.monotonic()
-    with explained(source.recipe, where):
+    with explained(source.recipe, where), kept_memory():
         method = source.build(opened).to(where)
         on_device = opened.to(where) if where.type == "cuda" else opened
         asked = [replace(p, batch_norm=method.card.batch_norm) for p in protocols]

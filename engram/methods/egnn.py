@@ -44,7 +44,7 @@ class _Layer(nn.Module):
     def forward(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
         """(N, V, d), (N, 2, V, V) -> (N, V, width), (N, 2, V, V)"""
         nodes = self.node_net(graph.aggregate_two_channels(nodes, edges))
-        similarity = torch.sigmoid(self.edge_net(graph.differences(nodes))[..., 0])
+        similarity = torch.sigmoid(graph.on_pairs(self.edge_net, graph.differences(nodes))[..., 0])
         return nodes, graph.update_two_channels(similarity, edges)
 
 

@@ -49,7 +49,7 @@ class Adjacency(nn.Module):
 
     def forward(self, nodes: Tensor) -> Tensor:
         # The diagonal passes the network like any pair, as in the reference: its BatchNorm counts all of them.
-        scores = self.net(graph.differences(nodes))[..., 0]
+        scores = graph.on_pairs(self.net, graph.differences(nodes))[..., 0]
         itself = torch.eye(nodes.shape[-2], dtype=torch.bool, device=nodes.device)
         return scores.masked_fill(itself, float("-inf")).softmax(-1)
 

@@ -62,7 +62,7 @@ class GraphLayer(nn.Module):
         probability updates the edges, and the update with the mean of the M samples goes on.
         """
         pairs = graph.differences(hidden)
-        score = self.edge_net(pairs)[..., 0]
+        score = graph.on_pairs(self.edge_net, pairs)[..., 0]
         likeness = torch.sigmoid(score)
         if self.paper_form:
             adjacency = graph.symmetric_normalisation(likeness)

@@ -109,6 +109,23 @@ def differences(nodes: Tensor) -> Tensor:
     return (nodes[..., :, None, :] - nodes[..., None, :, :]).abs()
 
 
+def on_pairs(net: PointwiseNet, pairs: Tensor) -> Tensor:
+    """``net`` on symmetric pairs; at test i-j passes it for j-i too. In training BatchNorm has to see them all.
+
+    Shapes: (N, V, V, d) -> (N, V, V, outputs)
+    """
+    answers: Tensor
+    if net.training:
+        answers = net(pairs)
+        return answers
+    size, device = pairs.shape[1], pairs.device
+    first, second = torch.triu_indices(size, size, device=device)
+    place = torch.empty(size, size, dtype=torch.long, device=device)
+    place[first, second] = place[second, first] = torch.arange(len(first), device=device)
+    answers = net(pairs[:, first, second])
+    return answers[:, place]
+
+
 def symmetric_normalisation(adjacency: Tensor) -> Tensor:
     """Equation 7: A = D^-1/2 A~ D^-1/2 with D_ii = sum_{j != i} A~_ij. (..., V, V) -> (..., V, V)"""
     adjacency = without_diagonal(adjacency)

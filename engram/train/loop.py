@@ -19,6 +19,7 @@ from engram.errors import EngramError
 from engram.nn import fused
 from engram.recipes.schema import Recipe
 from engram.train.lock import RunLock
+from engram.train.memory import kept_memory
 from engram.train.progress import Display, Pace, ScalarLog
 from engram.train.signals import StopRequest
 from engram.train.start import start_backbone
@@ -214,14 +215,15 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
 
 @contextmanager
 def _fast_arithmetic(device: torch.device) -> Iterator[None]:
-    """TF32 and cuDNN's search for fast kernels on a GPU, while training only."""
+    """TF32 and cuDNN's search for fast kernels on a GPU, memory kept on the CPU, while training only."""
     switches: tuple[tuple[Any, str], ...] = (
         (torch.backends.cuda.matmul, "allow_tf32"),
         (torch.backends.cudnn, "allow_tf32"),
         (torch.backends.cudnn, "benchmark"),
     )
     if device.type != "cuda":
-        yield
+        with kept_memory():
+            yield
         return
     before = [getattr(module, name) for module, name in switches]
     try:

@@ -29,7 +29,6 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
     groups = [group for group in listed if group["params"]]
     if not groups:
         raise EngramError(f"{type(method).__name__} has no parameters to train with this backbone: bench it directly")
-    fused = True if device.type == "cuda" else None
     optimiser: Optimizer
     if settings.optimiser == "adam":
         first, second = settings.betas or (0.9, 0.999)
@@ -38,7 +37,7 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
             lr=settings.learning_rate,
             betas=(first, second),
             weight_decay=settings.weight_decay,
-            fused=fused,
+            fused=True,
             capturable=captured,
         )
     else:
@@ -47,7 +46,7 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
             lr=settings.learning_rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
-            fused=fused,
+            fused=True,
         )
     for group in optimiser.param_groups:
         group["initial_lr"] = float(group["lr"])

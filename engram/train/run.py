@@ -32,6 +32,7 @@ from engram.train.failures import explain
 from engram.train.features import SPLITS, check_maker, open_stores
 from engram.train.loop import TrainOutcome
 from engram.train.loop import train as run_loop
+from engram.train.memory import kept_memory
 from engram.types import Method, MethodCard
 
 RESULTS = Path("results/runs")
@@ -176,7 +177,8 @@ def _test(
 ) -> tuple[Result, ...]:
     store = stores["test"].to(device) if device.type == "cuda" else stores["test"]
     protocols = protocols_of(recipe, card=outcome.method.card)
-    return tuple(evaluate(outcome.method, store, p, device, progress=progress) for p in protocols)
+    with kept_memory():
+        return tuple(evaluate(outcome.method, store, p, device, progress=progress) for p in protocols)
 
 
 def _blank_record(recipe: Recipe, device: torch.device, started: str) -> RunRecord:
