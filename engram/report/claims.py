@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engram.report.audit import effect_text
 from engram.report.statistics import Difference, spread_ratio_is_clear
-from engram.report.study_cells import Filled, compare
+from engram.report.study_cells import Filled, alike, compare
 from engram.report.tables import markdown_table
 from engram.studies.claims import Claim, ClaimTest
 from engram.studies.matching import Ledger
@@ -93,6 +93,7 @@ def _named(first: Filled, second: Filled) -> str:
 
 
 def _higher(first: Filled, second: Filled, label: str) -> TestResult:
+    first, second = alike(first, second)
     found = compare(first, second)
     assert found is not None
     paired = "" if found.paired else ", not paired"

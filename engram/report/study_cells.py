@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,13 @@ class Filled:
     audit: RunRecord | None = None
     missing: str = ""
     command: str = ""
+    others: tuple[Filled, ...] = ()
+    """the same cell as other recipes of it fill it: for comparisons over equally many iterations"""
+
+    @property
+    def iterations(self) -> int:
+        """Training steps of the first seed; 0 where nothing was trained."""
+        return int(self.first[0].training.get("iterations") or 0)
 
     @property
     def first(self) -> list[Answer]:
@@ -95,13 +102,14 @@ def fill(study: Study, ledger: Ledger, folder: Path) -> dict[tuple[str, str], Fi
 def _filled(study: Study, row: str, cell: Cell, ledger: Ledger, folder: Path, absent: Mapping[str, str]) -> Filled:
     ask: Ask = tuple(sorted(cell.ask.items()))
     tries: list[tuple[str, ScaleName]] = [(cell.recipe, "paper"), *((n, "short") for n in cell.short)]
+    found = []
     for name, scale in [*tries, (cell.recipe, "short")]:
         if not name or name in absent:
             continue
         recipe = recipe_called(name)
         if answers := ledger.answers(recipe, ask, scale):
-            return Filled(study.name, row, cell, recipe, folder, scale, answers, ledger.audit(recipe))
-    return _empty(study, row, cell, folder, absent, ledger)
+            found.append(Filled(study.name, row, cell, recipe, folder, scale, answers, ledger.audit(recipe)))
+    return replace(found[0], others=tuple(found[1:])) if found else _empty(study, row, cell, folder, absent, ledger)
 
 
 def _empty(study: Study, row: str, cell: Cell, folder: Path, absent: Mapping[str, str], ledger: Ledger) -> Filled:
@@ -116,6 +124,14 @@ def _empty(study: Study, row: str, cell: Cell, folder: Path, absent: Mapping[str
     failed = [r for r in ledger.records if r.status == "failed" and r.recipe_name == recipe.name]
     why = f"failed: {failed[-1].error}" if failed else "not run"
     return Filled(study.name, row, cell, recipe, folder, scale, missing=why, command=command)
+
+
+def alike(first: Filled, second: Filled) -> tuple[Filled, Filled]:
+    """The two cells as recipes of equally many iterations fill them, where there are such; else as they are shown."""
+    if not first.answers or not second.answers:
+        return first, second
+    pairs = ((a, b) for a in (first, *first.others) for b in (second, *second.others) if a.iterations == b.iterations)
+    return next(pairs, (first, second))
 
 
 def compare(first: Filled, second: Filled) -> Difference | None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from engram.ledger import record_path
 from engram.report.claims import CONFIRMED, NOT_CONFIRMED, Finding, points
 from engram.report.rows import describe_protocol
-from engram.report.study_cells import Filled, compare
-from engram.report.study_tables import paper_text, percent, scale_text
+from engram.report.study_cells import Filled, alike, compare
+from engram.report.study_tables import paper_text, percent, scale_text, trained_text
 from engram.studies.schema import Row, Study
 
 CellMap = Mapping[tuple[str, str], Filled]
@@ -131,15 +131,18 @@ def comparisons_html(study: Study, cells: CellMap) -> str:
     for pair in study.comparisons:
         for column in pair.columns or study.columns:
             first, second = cells.get((pair.first, column)), cells.get((pair.second, column))
-            found = compare(first, second) if first and second else None
-            if found:
+            if not first or not second:
+                continue
+            first, second = alike(first, second)
+            if found := compare(first, second):
                 kind = "same tasks, paired" if found.paired else "different tasks"
                 strength = "" if found.word == "inside the noise" else "good" if found.mean > 0 else "bad"
                 body.append(
                     f'<tr><th scope="row">{escape(pair.first)} '
                     f'<span class="note">minus {escape(pair.second)}</span></th>'
                     f'<td data-label="Column">{escape(column)}</td><td data-label="Points">{points(found)}</td>'
-                    f'<td data-label="Reading">{badge(found.word, strength)}{badge(kind)}</td></tr>'
+                    f'<td data-label="Reading">{badge(found.word, strength)}{badge(kind)}'
+                    f"{badge(trained, '', 'iterations') if (trained := trained_text(first, second)) else ''}</td></tr>"
                 )
     if not body:
         return ""

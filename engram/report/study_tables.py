@@ -8,7 +8,7 @@ from pathlib import Path
 from engram.ledger import RunRecord, record_path
 from engram.report.claims import points
 from engram.report.rows import CLASS_ORDER_MARK, describe_protocol
-from engram.report.study_cells import Filled, compare
+from engram.report.study_cells import Filled, alike, compare
 from engram.report.tables import markdown_table
 from engram.studies.matching import Ledger
 from engram.studies.schema import Row, Study
@@ -107,15 +107,26 @@ def comparisons_table(study: Study, cells: CellMap) -> str:
     for pair in study.comparisons:
         for column in pair.columns or study.columns:
             first, second = cells.get((pair.first, column)), cells.get((pair.second, column))
-            found = compare(first, second) if first and second else None
-            if found and first and second:
+            if not first or not second:
+                continue
+            first, second = alike(first, second)
+            if found := compare(first, second):
                 kind = "same tasks" if found.paired else "different tasks"
-                names = f"{pair.first} minus {pair.second}"
-                body.append((names, column, points(found), kind, str(found.seeds), found.word))
+                names, trained = f"{pair.first} minus {pair.second}", trained_text(first, second)
+                body.append((names, column, points(found), trained, kind, str(found.seeds), found.word))
     if not body:
         return ""
-    header = ("Difference, in points", "Column", "Mean ± 95 % interval", "Paired", "Seeds", "Reading")
-    return markdown_table(header, body, right=(2, 4))
+    header = ("Difference, in points", "Column", "Mean ± 95 % interval", "Iterations", "Paired", "Seeds", "Reading")
+    return markdown_table(header, body, right=(2, 5))
+
+
+def trained_text(first: Filled, second: Filled) -> str:
+    """How long each of two compared models was trained: ``10,000 each``, ``70,000 and 10,000``."""
+    if not (first.iterations or second.iterations):
+        return ""
+    if first.iterations == second.iterations:
+        return f"{first.iterations:,} each"
+    return f"{first.iterations:,} and {second.iterations:,}"
 
 
 def study_section(study: Study, cells: CellMap, runs: str) -> str:

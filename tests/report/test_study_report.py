@@ -16,7 +16,7 @@ from study_ledger import add_record, write_study
 from engram.errors import EngramError
 from engram.ledger import record_path
 from engram.report.sections import rebuild
-from engram.report.study_cells import compare, fill, measured
+from engram.report.study_cells import alike, compare, fill, measured
 from engram.report.study_report import write_report
 from engram.report.study_sections import StudyBook
 from engram.report.study_tables import comparisons_table, study_table, systems_table
@@ -78,6 +78,25 @@ def test_figures_differences_and_words_of_a_table(tmp_path: Path) -> None:
     assert "same tasks" in comparisons_table(load_study("table1"), cells)
     systems = systems_table(load_study("table1"), cells, Ledger(trusted_records(tmp_path)[0]), "runs")
     assert systems.count("\n| ") >= 24 and "Published, %" in systems
+
+
+def test_differences_are_between_models_of_equally_many_iterations(tmp_path: Path) -> None:
+    def add(name: str, accuracy: float, number: int, iterations: int) -> None:
+        training = {"iterations": iterations, "seconds": 60.0}
+        add_record(tmp_path, f"cml_bgnn/{name}", accuracy, number=number, training=training)
+
+    add("mini_5w1s", 0.7, 1, 70000)
+    add("mini_5w1s_no_bayes_10k", 0.5, 2, 10000)
+    study = load_study("table1")
+    assert "| 70,000 and 10,000 |" in comparisons_table(study, cells_of(tmp_path, "table1"))
+    add("mini_5w1s_10k", 0.5, 3, 10000)
+    cells = cells_of(tmp_path, "table1")
+    assert cells["CML-BGNN", "1-shot"].scale == "paper"  # what is shown is the full schedule still
+    first, second = alike(cells["CML-BGNN", "1-shot"], cells["CML-BGNN w/o B", "1-shot"])
+    assert first.iterations == second.iterations == 10000
+    found = compare(first, second)
+    assert found is not None and abs(found.mean) < 0.1
+    assert "| 10,000 each |" in comparisons_table(study, cells)
 
 
 def test_measures_of_a_stream(tmp_path: Path) -> None:
