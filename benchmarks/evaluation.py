@@ -20,12 +20,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file can be run by its path too
 
-from benchmarks.measure import Measurement, name_of, synchronise, synthetic_store, tell_load
+from benchmarks.measure import Measurement, measured, name_of, synchronise, synthetic_store, tell_load
 from engram.bench.evaluate import evaluate
 from engram.data.catalogue import spec_of
 from engram.data.protocol import Protocol
 from engram.data.store import Store
-from engram.errors import EngramError
 from engram.recipes import Recipe, load_recipe
 from engram.report.speed import bar_of
 from engram.train.build import build_method, choose_device
@@ -125,11 +124,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=1, help="calls before the first that counts")
     parser.add_argument("--out", type=Path, default=Path("results/speed"), help="folder the JSON is written to")
     arguments = parser.parse_args()
-    try:
-        measurement, device = measure(arguments)
-    except EngramError as error:
-        print(f"engram: {error}", file=sys.stderr)
-        sys.exit(2)
+    measurement, device = measured(measure, arguments)
     setting, rates = measurement.setting, measurement.rates
     print(f"{setting['recipe']} from {setting['asked']} on {measurement.device}: {setting['tasks']} tasks")
     print(f"{rates['seconds']:.2f} s   {rates['tasks_per_s']:.0f} tasks/s   {bar_of(setting)}")

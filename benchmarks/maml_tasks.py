@@ -22,8 +22,7 @@ from torch.func import functional_call
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file can be run by its path too
 
-from benchmarks.measure import Clock, Measurement, name_of, tell_load
-from engram.errors import EngramError
+from benchmarks.measure import Clock, Measurement, measured, name_of, tell_load
 from engram.methods.maml import Maml, MamlConfig
 from engram.nn.backbones import build_backbone
 from engram.nn.encoder import Encoder
@@ -145,11 +144,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("results/speed"), help="folder the JSON is written to")
     arguments = parser.parse_args()
-    try:
-        measurement, device = measure(arguments)
-    except EngramError as error:
-        print(f"engram: {error}", file=sys.stderr)
-        sys.exit(2)
+    measurement, device = measured(measure, arguments)
     table = Table("how", "ms per step", "tasks per s", title=f"{arguments.tasks} tasks on {measurement.device}")
     for name, value in measurement.parts_ms.items():
         table.add_row(name, f"{value:.1f}", f"{measurement.rates[f'tasks_per_s, {name}']:.1f}")

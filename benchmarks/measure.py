@@ -6,24 +6,28 @@ from __future__ import annotations
 import json
 import os
 import resource
+import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from engram.data.catalogue import spec_of
 from engram.data.store import Store
+from engram.errors import EngramError
 from engram.ledger import current_commit, new_run_id, software_versions, utc_now
 from engram.train.loop import READ_EVERY
 from engram.train.run import describe_device
 from engram.train.trainer import Trainer
 
+Result = TypeVar("Result")
 BUSY = 1.5
 """load average above which the machine is too busy for a figure to be kept"""
 LOOKS = 5
@@ -137,3 +141,12 @@ def tell_load() -> None:
     load = os.getloadavg()[0]
     if load > BUSY:
         print(f"load average {load:.2f}: others use this machine, so the figures are too high")
+
+
+def measured(measure: Callable[[Namespace], Result], arguments: Namespace) -> Result:
+    """What ``measure`` gives, or its one sentence on what is wrong and status 2."""
+    try:
+        return measure(arguments)
+    except EngramError as error:
+        print(f"engram: {error}", file=sys.stderr)
+        sys.exit(2)

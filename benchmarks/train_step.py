@@ -28,6 +28,7 @@ from benchmarks.growth import growth_table, measure_growth
 from benchmarks.measure import (
     Clock,
     Measurement,
+    measured,
     name_of,
     peak_memory_mib,
     synchronise,
@@ -37,7 +38,6 @@ from benchmarks.measure import (
 )
 from benchmarks.roofline import PUBLIC_LOOP_MS, beside_the_public_loop, roofline
 from engram.data.datasets import open_split
-from engram.errors import EngramError
 from engram.nn import fused
 from engram.recipes import load_recipe
 from engram.train.build import choose_device
@@ -184,11 +184,7 @@ def main() -> None:
     parser.add_argument("--growth-seconds", type=float, default=75.0, help="no size is begun after so many seconds")
     parser.add_argument("--out", type=Path, default=Path("results/speed"), help="folder the JSON is written to")
     arguments = parser.parse_args()
-    try:
-        measurement, device = measure(arguments)
-    except EngramError as error:
-        print(f"engram: {error}", file=sys.stderr)
-        sys.exit(2)
+    measurement, device = measured(measure, arguments)
     show(measurement)
     stem = f"train_step.{measurement.setting['recipe'].replace('/', '.')}.{device.type}"
     print(f"wrote {measurement.write(arguments.out, stem)}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from engram.studies.jobs import recipe_called
 from engram.studies.matching import Answer, Ledger
 from engram.studies.questions import Ask
 from engram.studies.records import correctness
-from engram.studies.schema import Cell, ScaleName, Study
+from engram.studies.schema import Cell, Comparison, ScaleName, Study
 
 
 @dataclass(frozen=True)
@@ -139,3 +139,24 @@ def compare(first: Filled, second: Filled) -> Difference | None:
     if not first.answers or not second.answers:
         return None
     return difference(first.values, second.values, first.questions == second.questions)
+
+
+class Compared(NamedTuple):
+    """A comparison a study declares, whose two cells are recorded."""
+
+    pair: Comparison
+    column: str
+    first: Filled
+    second: Filled
+    found: Difference
+
+
+def comparisons(study: Study, cells: Mapping[tuple[str, str], Filled]) -> Iterator[Compared]:
+    for pair in study.comparisons:
+        for column in pair.columns or study.columns:
+            first, second = cells.get((pair.first, column)), cells.get((pair.second, column))
+            if not first or not second:
+                continue
+            first, second = alike(first, second)
+            if found := compare(first, second):
+                yield Compared(pair, column, first, second, found)

@@ -10,7 +10,7 @@ from pathlib import Path
 from engram.ledger import record_path
 from engram.report.claims import CONFIRMED, NOT_CONFIRMED, Finding, points
 from engram.report.rows import describe_protocol
-from engram.report.study_cells import Filled, alike, compare
+from engram.report.study_cells import Filled, comparisons
 from engram.report.study_tables import paper_text, percent, scale_text, trained_text
 from engram.studies.schema import Row, Study
 
@@ -128,22 +128,16 @@ def _links(cell: Filled, runs: str) -> str:
 def comparisons_html(study: Study, cells: CellMap) -> str:
     """Paired differences of the study; "" where no two cells are recorded."""
     body = []
-    for pair in study.comparisons:
-        for column in pair.columns or study.columns:
-            first, second = cells.get((pair.first, column)), cells.get((pair.second, column))
-            if not first or not second:
-                continue
-            first, second = alike(first, second)
-            if found := compare(first, second):
-                kind = "same tasks, paired" if found.paired else "different tasks"
-                strength = "" if found.word == "inside the noise" else "good" if found.mean > 0 else "bad"
-                body.append(
-                    f'<tr><th scope="row">{escape(pair.first)} '
-                    f'<span class="note">minus {escape(pair.second)}</span></th>'
-                    f'<td data-label="Column">{escape(column)}</td><td data-label="Points">{points(found)}</td>'
-                    f'<td data-label="Reading">{badge(found.word, strength)}{badge(kind)}'
-                    f"{badge(trained, '', 'iterations') if (trained := trained_text(first, second)) else ''}</td></tr>"
-                )
+    for pair, column, first, second, found in comparisons(study, cells):
+        kind = "same tasks, paired" if found.paired else "different tasks"
+        strength = "" if found.word == "inside the noise" else "good" if found.mean > 0 else "bad"
+        trained = trained_text(first, second)
+        body.append(
+            f'<tr><th scope="row">{escape(pair.first)} <span class="note">minus {escape(pair.second)}</span></th>'
+            f'<td data-label="Column">{escape(column)}</td><td data-label="Points">{points(found)}</td>'
+            f'<td data-label="Reading">{badge(found.word, strength)}{badge(kind)}'
+            f"{badge(trained, '', 'iterations') if trained else ''}</td></tr>"
+        )
     if not body:
         return ""
     heading = '<h3 class="part">Differences, in points</h3>'

@@ -8,7 +8,7 @@ from pathlib import Path
 from engram.ledger import RunRecord, record_path
 from engram.report.claims import points
 from engram.report.rows import CLASS_ORDER_MARK, describe_protocol
-from engram.report.study_cells import Filled, alike, compare
+from engram.report.study_cells import Filled, comparisons
 from engram.report.tables import markdown_table
 from engram.studies.matching import Ledger
 from engram.studies.schema import Row, Study
@@ -104,16 +104,10 @@ def ours_text(cell: Filled, runs: str) -> str:
 def comparisons_table(study: Study, cells: CellMap) -> str:
     """Every declared comparison whose two cells are recorded; "" where there is none."""
     body = []
-    for pair in study.comparisons:
-        for column in pair.columns or study.columns:
-            first, second = cells.get((pair.first, column)), cells.get((pair.second, column))
-            if not first or not second:
-                continue
-            first, second = alike(first, second)
-            if found := compare(first, second):
-                kind = "same tasks" if found.paired else "different tasks"
-                names, trained = f"{pair.first} minus {pair.second}", trained_text(first, second)
-                body.append((names, column, points(found), trained, kind, str(found.seeds), found.word))
+    for pair, column, first, second, found in comparisons(study, cells):
+        kind = "same tasks" if found.paired else "different tasks"
+        names, trained = f"{pair.first} minus {pair.second}", trained_text(first, second)
+        body.append((names, column, points(found), trained, kind, str(found.seeds), found.word))
     if not body:
         return ""
     header = ("Difference, in points", "Column", "Mean ± 95 % interval", "Iterations", "Paired", "Seeds", "Reading")

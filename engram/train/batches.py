@@ -56,13 +56,19 @@ def check_ranges(store: Store, protocol: Protocol, ranges: Mapping[str, tuple[in
 
 def validation_protocol(recipe: Recipe, batch_norm: str) -> Protocol:
     """The questions asked during training: the recipe's [test] table on the validation split, first n_query, seed 1."""
+    asked = asked_protocol(recipe, "val", recipe.test.n_query[0], batch_norm)
+    return replace(asked, n_sequences=recipe.train.validation_sequences, seed=1)
+
+
+def asked_protocol(recipe: Recipe, split: str, n_query: int, batch_norm: str) -> Protocol:
+    """The questions of a recipe's [test] table for one number of queries."""
     test = recipe.test
     return Protocol(
         recipe.data.dataset,
-        "val",
+        split,
         n_way=test.n_way,
         n_shot=test.n_shot,
-        n_query=test.n_query[0],
+        n_query=n_query,
         labelled_fraction=test.labelled_fraction,
         drop_unlabelled=test.drop_unlabelled,
         slot_order=test.slot_order,
@@ -72,8 +78,7 @@ def validation_protocol(recipe: Recipe, batch_norm: str) -> Protocol:
         recurrence_gap=test.recurrence_gap,
         drift=test.drift,
         batch_norm=batch_norm,
-        n_sequences=recipe.train.validation_sequences,
-        seed=1,
+        n_sequences=test.n_sequences,
     )
 
 

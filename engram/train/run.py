@@ -27,6 +27,7 @@ from engram.ledger import (
     write_record,
 )
 from engram.recipes import Recipe, check_recipe, load_recipe
+from engram.train.batches import asked_protocol
 from engram.train.build import choose_device, resolve_method
 from engram.train.failures import explain
 from engram.train.features import SPLITS, check_maker, open_stores
@@ -69,27 +70,8 @@ def protocols_of(recipe: Recipe, split: str = "test", card: MethodCard | None = 
 
     ``card`` is that of the model which answers, where it may say more than its class does.
     """
-    test, card = recipe.test, card or resolve_method(recipe.method).card
-    return tuple(
-        Protocol(
-            dataset=recipe.data.dataset,
-            split=split,
-            n_way=test.n_way,
-            n_shot=test.n_shot,
-            n_query=n_query,
-            labelled_fraction=test.labelled_fraction,
-            drop_unlabelled=test.drop_unlabelled,
-            slot_order=test.slot_order,
-            stream_length=test.stream_length,
-            pool_classes=test.pool_classes,
-            names=test.names,
-            recurrence_gap=test.recurrence_gap,
-            drift=test.drift,
-            batch_norm=card.batch_norm,
-            n_sequences=test.n_sequences,
-        )
-        for n_query in test.n_query
-    )
+    batch_norm = (card or resolve_method(recipe.method).card).batch_norm
+    return tuple(asked_protocol(recipe, split, n_query, batch_norm) for n_query in recipe.test.n_query)
 
 
 def train(
