@@ -50,7 +50,7 @@ def audit_model(
     None takes the recipe's value. Streams are listed in the slot order the model's own recipe trains in.
     """
     where = choose_device(device)
-    source = resolve_model(str(model), recipe)
+    source = resolve_model(str(model), recipe, features is not None)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]
     setting = _setting(

@@ -84,6 +84,7 @@ def audit(
     n_sequences: flags.Count = 100,
     names: flags.Names = None,
     pool_classes: flags.Whole = None,
+    features: flags.Features = None,
     quick: flags.Switch = False,
     figure: flags.Figure = None,
     fail_on_leak: flags.Switch = False,
@@ -115,7 +116,7 @@ def audit(
     run = audit_model(
         model, recipe=recipe, data=data, results=results, device=device, split=split, n_way=n_way, n_shot=n_shot,
         n_query=n_query, stream_length=stream_length, n_sequences=n_sequences, names=names,
-        pool_classes=pool_classes, quick=quick, note=note,
+        pool_classes=pool_classes, quick=quick, note=note, features=features,
     )  # fmt: skip
     Console().print(audit_table(run.record.audit, f"audit of {run.record.recipe_name}"))
     print(f"{run.report.summary}\nrecord: {run.record_file}")
