@@ -41,18 +41,21 @@ def _streams(record: RunRecord) -> str:
 
 
 def audit_section(name: str, records: Sequence[RunRecord], runs: str) -> str:
-    """What stands between the markers: every newest audit, or that of one recipe, and how to read it."""
+    """What stands between the markers: a line for every newest audit, or all findings of one recipe's."""
     audits = newest_audits(records, name)
-    overview = [_overview(audits)] if len(audits) > 1 else []
-    return "\n\n".join([*overview, *(_one_audit(r, runs) for r in audits), NOTE]) if audits else NO_AUDITS
+    if not audits:
+        return NO_AUDITS
+    parts = [_overview(audits, runs), NOTE] if name == EVERY else [_one_audit(r, runs) for r in audits]
+    return "\n\n".join(parts)
 
 
-def _overview(audits: Sequence[RunRecord]) -> str:
+def _overview(audits: Sequence[RunRecord], runs: str) -> str:
     """A line for each audit: how many findings of each verdict, and the effects that tell a slot memory."""
     rows = []
     for record in audits:
         effects = {f["probe"]: effect_text(f) or f["verdict"] for f in record.audit}
-        title = f"{system_name(record.method)}, `{record.recipe_name}`, {_streams(record)}"
+        link = record_path(Path(runs), record).as_posix()
+        title = f"{system_name(record.method)}, [`{record.recipe_name}`]({link}), {_streams(record)}"
         rows.append((title, counts_text(record.audit), *(effects.get(probe, "") for probe in TELLING)))
     header = ("Audit", "Findings", *(probe.capitalize() for probe in TELLING))
     return markdown_table(header, rows, right=range(2, len(header)))
