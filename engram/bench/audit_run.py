@@ -15,6 +15,7 @@ from engram.recipes import Recipe
 from engram.train.build import choose_device
 from engram.train.failures import explained
 from engram.train.features import open_stores
+from engram.train.memory import kept_memory
 from engram.train.run import RESULTS
 
 
@@ -58,7 +59,7 @@ def audit_model(
         {"n_way": n_way, "n_shot": n_shot, "n_query": n_query, "names": names, "pool_classes": pool_classes},
     )
     blank, clock = source.blank_record("audit", where), time.monotonic()
-    with explained(source.recipe, where):
+    with explained(source.recipe, where), kept_memory():
         method = source.build(opened).to(where)
         on_device = opened.to(where) if where.type == "cuda" else opened
         report = audit(
