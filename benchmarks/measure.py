@@ -28,6 +28,8 @@ from engram.train.run import describe_device
 from engram.train.trainer import Trainer
 
 Result = TypeVar("Result")
+LOAD = round(os.getloadavg()[0], 2)
+"""of others, before the benchmark begins: at its end it would be its own"""
 BUSY = 1.5
 """load average above which the machine is too busy for a figure to be kept"""
 LOOKS = 5
@@ -52,7 +54,7 @@ class Measurement:
     """what the estimate of the least time is made of: `benchmarks.roofline`"""
     growth: dict[str, dict[str, Any]] = field(default_factory=dict)
     """sizes, milliseconds and log-log slope of whatever was made larger: `benchmarks.growth`"""
-    load_average: float = field(default_factory=lambda: round(os.getloadavg()[0], 2))
+    load_average: float = LOAD
     commit: str = field(default_factory=current_commit)
     versions: dict[str, str] = field(default_factory=software_versions)
     measured: str = field(default_factory=utc_now)
@@ -138,14 +140,15 @@ def name_of(device: torch.device) -> str:
 
 
 def tell_load() -> None:
-    load = os.getloadavg()[0]
-    if load > BUSY:
-        print(f"load average {load:.2f}: others use this machine, so the figures are too high")
+    if LOAD > BUSY:
+        print(f"load average {LOAD:.2f} before the start: others use this machine, so the figures are too high")
 
 
 def measured(measure: Callable[[Namespace], Result], arguments: Namespace) -> Result:
     """What ``measure`` gives, or its one sentence on what is wrong and status 2."""
     try:
+        if arguments.repeats < 1:
+            raise EngramError(f"--repeats = {arguments.repeats} but a median needs at least 1")
         return measure(arguments)
     except EngramError as error:
         print(f"engram: {error}", file=sys.stderr)

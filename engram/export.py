@@ -87,9 +87,7 @@ def export(classifier: FewShotClassifier, path: Path) -> Path:
 def _write_onnx(program: torch.export.ExportedProgram, path: Path, classifier: FewShotClassifier) -> None:
     for package in ("onnx", "onnxscript"):
         if find_spec(package) is None:
-            raise EngramError(
-                f"writing ONNX needs the package {package}: pip install 'engram[export]', or write a .pt2"
-            )
+            raise EngramError(f"writing ONNX needs the package {package}: pip install -e '.[export]', or write a .pt2")
     converted = torch.onnx.export(
         program, input_names=["images"], output_names=["probabilities"], dynamo=True, verbose=False, optimize=True
     )

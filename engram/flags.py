@@ -61,7 +61,14 @@ Images = Annotated[Positional[tuple[Path, ...]], arg(metavar="IMAGE...", help_be
 Support = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
 GivenSupport = Annotated[Path, arg(metavar="FOLDER", help_behavior_hint="")]
 Remembered = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
-Weights = Annotated[str, arg(metavar="NAME", help="photographs or glyphs, in the box, or a run folder of your own")]
+Weights = Annotated[
+    str | None,
+    arg(
+        metavar="NAME",
+        help="photographs or glyphs, in the box, or a run folder of your own",
+        help_behavior_hint="(default: photographs)",
+    ),
+]
 Engine = Annotated[
     str | None, arg(metavar="METHOD", help="a method of the library", help_behavior_hint="(default: the best one)")
 ]

@@ -93,7 +93,8 @@ def _from_folder(model: str, recipe: str | None, test_samples: int) -> Source:
             f"is for {asked.method}: give a recipe of {checkpoint.state.method}"
         )
 
-    if test_samples and not hasattr(resolve_method(asked.method).Config, "test_samples"):
+    has_posterior = hasattr(resolve_method(asked.method).Config, "test_samples")
+    if test_samples and (not has_posterior or checkpoint.recipe.method_settings.get("bayes") == "none"):
         raise EngramError(f"{model} is a {asked.method}, which has no posterior to draw {test_samples} samples from")
     settings = {"test_samples": test_samples} if test_samples else {}
 
@@ -124,14 +125,18 @@ def _untrained(model: str, recipe: str | None) -> Source:
             f"'{model}' needs --recipe to say which data and tasks, such as --recipe proto_net/glyphs_5w1s"
         )
     asked = load_recipe(recipe)
-    own = replace(
-        asked,
-        name=f"{model}/{asked.name.split('/')[-1]}",  # its own, or the floor would pass as the recipe's result
-        method=model,
-        method_settings={},
-        backbone="flatten",
-        backbone_settings={},
-        backbone_weights="",
-        paper=None,
+    own = (
+        asked
+        if asked.method == model
+        else replace(
+            asked,
+            name=f"{model}/{asked.name.split('/')[-1]}",  # its own, or the floor would pass as the recipe's result
+            method=model,
+            method_settings={},
+            backbone="flatten",
+            backbone_settings={},
+            backbone_weights="",
+            paper=None,
+        )
     )
     return Source(lambda store: build_method(own, store.image_shape, torch.device("cpu")), own, asked)

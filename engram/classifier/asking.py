@@ -9,12 +9,14 @@ from engram.classifier.folders import support_of
 from engram.classifier.saving import DESCRIPTION
 from engram.errors import EngramError
 
+DEFAULT_WEIGHTS = "photographs"
+
 
 def answer_with(
     model: Path | None,
     support: Path | None,
     engine: str | None,
-    weights: str,
+    weights: str | None,
     transductive: bool,
     reject_below: float | None,
     device: str,
@@ -24,25 +26,27 @@ def answer_with(
         raise EngramError("give either --support with class folders or --model with what was remembered")
     if support is not None:
         classifier = FewShotClassifier(
-            engine, weights, transductive=transductive, reject_below=reject_below, device=device
+            engine, weights or DEFAULT_WEIGHTS, transductive=transductive, reject_below=reject_below, device=device
         )
         return classifier.fit(*support_of(support))
     assert model is not None
+    if engine is not None or weights is not None:
+        raise EngramError(f"{model} has its engine and weights already: leave --engine and --weights out")
     classifier = FewShotClassifier.load(model, device)
     if transductive != classifier.engine_.transductive and transductive:
         raise EngramError(f"{model} answers inductively: --transductive goes with --support")
     return classifier if reject_below is None else classifier.set_params(reject_below=reject_below)
 
 
-def remember_more(model: Path, support: Path, engine: str | None, weights: str) -> list[tuple[str, int, int]]:
+def remember_more(model: Path, support: Path, engine: str | None, weights: str | None) -> list[tuple[str, int, int]]:
     """Add class folders to a model and save it; (class, pictures now, pictures before) of every class."""
     if (model / DESCRIPTION).is_file():
         classifier = FewShotClassifier.load(model)
-        if engine not in (None, classifier.engine_.recipe.method) or weights not in ("photographs", classifier.weights):
+        if engine not in (None, classifier.engine_.recipe.method) or weights not in (None, classifier.weights):
             raise EngramError(f"{model} has its engine and weights already: leave --engine and --weights out")
         before = dict(zip(classifier.classes_.tolist(), classifier.memory_.counts.tolist(), strict=True))
     else:
-        classifier, before = FewShotClassifier(engine, weights), {}
+        classifier, before = FewShotClassifier(engine, weights or DEFAULT_WEIGHTS), {}
     classifier.partial_fit(*support_of(support)).save(model)
     now = zip(classifier.classes_.tolist(), classifier.memory_.counts.tolist(), strict=True)
     return [(str(name), count, before.get(name, 0)) for name, count in now]

@@ -58,6 +58,7 @@ def bench(
         predictions: keep the probabilities of every query beside the record
     """
     from engram.bench.run import bench as call
+    from engram.ledger import record_path
     from engram.report.console import record_table
 
     record, _ = call(
@@ -68,6 +69,7 @@ def bench(
         test_samples=test_samples, features=features,
     )  # fmt: skip
     Console().print(record_table(record))
+    print(f"record: {record_path(results, record)}")
 
 
 def audit(
@@ -126,7 +128,7 @@ def audit(
         sys.exit(1)
 
 
-def picture(model: flags.Model, out: flags.Target, data: flags.Data = None, device: flags.Device = "auto") -> None:
+def picture(model: flags.Model, out: flags.File, data: flags.Data = None, device: flags.Device = "auto") -> None:
     """Keep one answered test task of a model, with its images and the graph of every layer, for the report.
 
     Args:

@@ -12,7 +12,7 @@ def predict(
     images: flags.Images,
     support: flags.Support = None,
     model: flags.Remembered = None,
-    weights: flags.Weights = "photographs",
+    weights: flags.Weights = None,
     engine: flags.Engine = None,
     transductive: flags.Switch = False,
     reject_below: flags.Reject = None,
@@ -52,7 +52,7 @@ def predict(
 def remember(
     model: flags.Target,
     support: flags.GivenSupport,
-    weights: flags.Weights = "photographs",
+    weights: flags.Weights = None,
     engine: flags.Engine = None,
 ) -> None:
     """Add pictures to what a model remembers: of known classes, of new ones, or both. A new folder starts a new model.

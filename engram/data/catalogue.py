@@ -78,8 +78,8 @@ DATASETS: dict[str, DatasetSpec] = {
             tiered.IMAGE_SHAPE,
             "made from ImageNet (research use), linked by the few-shot-ssl-public repository of Mengye Ren",
             (
-                "{train,val,test}_images_png.pkl with {train,val,test}_labels.pkl",
                 "{train,val,test}_images.npz with {train,val,test}_labels.pkl",
+                "{train,val,test}_images_png.pkl with {train,val,test}_labels.pkl",
             ),
             {"train": 351, "val": 97, "test": 160},
             {"train": 448695, "val": 124261, "test": 206209},
@@ -145,14 +145,14 @@ def find_form(dataset: str, data: Path | None, options: FolderOptions) -> Form:
     if data is None:
         raise EngramError(
             f"{dataset} needs its files: set ENGRAM_DATA or give --data with the folder that holds them "
-            f"({' or '.join(spec.forms)}; to be had from {spec.source})"
+            f"({' or '.join(spec.forms)}; source: {spec.source})"
         )
     root = _check_folder(data, "the data folder")
     form = search(spec, root)
     if form is None:
         raise EngramError(
             f"no {dataset} in {root}: looked there and in {', '.join(name + '/' for name in spec.folders)} for "
-            f"{' or '.join(spec.forms)}; it can be had from {spec.source}"
+            f"{' or '.join(spec.forms)}; source: {spec.source}"
         )
     return form
 

@@ -34,7 +34,7 @@ def build() -> Any:
     """The page, not yet served."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before the import: Gradio would report to its makers
     if find_spec("gradio") is None:
-        raise EngramError("the page needs the package gradio: pip install 'engram[page]'")
+        raise EngramError("the page needs the package gradio: pip install -e '.[page]'")
     import gradio as gr
 
     with gr.Blocks(title="Engram", analytics_enabled=False, delete_cache=(600, 600)) as page:

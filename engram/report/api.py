@@ -52,7 +52,11 @@ def _find(module: str, name: str) -> Definition | None:
     for node in tree.body:
         if isinstance(node, Definition) and node.name == name:
             return node
-        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and any((alias.asname or alias.name) == name for alias in node.names)
+        ):
             return _find(node.module, name)
     return None
 

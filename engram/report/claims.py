@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engram.report.audit import effect_text
 from engram.report.statistics import Difference, spread_ratio_is_clear
-from engram.report.study_cells import Filled, alike, compare
+from engram.report.study_cells import Filled, alike, compare, scale_text
 from engram.report.tables import markdown_table
 from engram.studies.claims import Claim, ClaimTest
 from engram.studies.matching import Ledger
@@ -75,10 +75,7 @@ def missing_words(cell: Filled) -> str:
 
 
 def _scale(*cells: Filled) -> str:
-    parts = dict.fromkeys(
-        ("full schedule" if c.scale == "paper" else "short") + (f", {c.cut}" if c.cut else "") for c in cells
-    )
-    return f" ({'; '.join(parts)})"
+    return f" ({'; '.join(dict.fromkeys(scale_text(cell) for cell in cells))})"
 
 
 def points(difference: Difference) -> str:

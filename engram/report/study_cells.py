@@ -21,6 +21,13 @@ from engram.studies.questions import Ask
 from engram.studies.records import correctness
 from engram.studies.schema import Cell, Comparison, ScaleName, Study
 
+DRAWN = (
+    "dataset", "dataset_digest", "split", "seed", "n_way", "n_shot", "n_query", "query_balance", "dirichlet_alpha",
+    "labelled_fraction", "drop_unlabelled", "stream_length", "pool_classes", "names", "recurrence_gap", "drift",
+    "revisit", "n_sequences",
+)  # fmt: skip
+"""keys of a protocol that decide which images a task shows"""
+
 
 @dataclass(frozen=True)
 class Filled:
@@ -64,17 +71,15 @@ class Filled:
 
     @property
     def questions(self) -> tuple[Any, ...]:
-        """Equal for two cells that answered the same tasks in the same order of time."""
-        evaluation = self.first[0].evaluation
-        shape = (evaluation.protocol.get(k) for k in ("dataset_digest", "stream_length", "n_sequences"))
-        return evaluation.tasks_digest, *shape
+        """Equal for two cells that answered the same tasks in the same order of time, however slots were listed."""
+        return tuple(self.protocol.get(key) or 0 for key in DRAWN)
 
     @property
     def cut(self) -> str:
-        """``3,606 of 30,000 steps`` where training stopped before its recipe's end; "" otherwise."""
+        """``3,606 of 30,000 iterations`` where training stopped before its recipe's end; "" otherwise."""
         answer = self.first[0]
         done, planned = answer.training.get("iterations"), answer.record.recipe["train"]["iterations"]
-        return f"{done:,} of {planned:,} steps" if done is not None and done < planned else ""
+        return f"{done:,} of {planned:,} iterations" if done is not None and done < planned else ""
 
     def against_paper(self) -> Difference | None:
         """Ours minus the paper's, with both intervals, in fractions of 1."""
@@ -82,6 +87,12 @@ class Filled:
             return None
         width = float(np.hypot(self.estimate.interval, self.cell.interval / 100))
         return Difference(self.estimate.mean - self.cell.paper / 100, width, False, self.estimate.seeds)
+
+
+def scale_text(cell: Filled) -> str:
+    """``full schedule, 70,000 iterations``, ``short, 4,176 of 8,000 iterations``"""
+    length = cell.cut or (f"{cell.iterations:,} iterations" if cell.iterations else "")
+    return ("full schedule" if cell.scale == "paper" else "short") + (f", {length}" if length else "")
 
 
 def measured(correct: np.ndarray, measure: str) -> np.ndarray:

@@ -10,8 +10,8 @@ from pathlib import Path
 from engram.ledger import record_path
 from engram.report.claims import CONFIRMED, NOT_CONFIRMED, Finding, points
 from engram.report.rows import describe_protocol
-from engram.report.study_cells import Filled, comparisons
-from engram.report.study_tables import paper_text, percent, scale_text, trained_text
+from engram.report.study_cells import Filled, comparisons, scale_text
+from engram.report.study_tables import paper_text, percent, trained_text
 from engram.studies.schema import Row, Study
 
 CellMap = Mapping[tuple[str, str], Filled]

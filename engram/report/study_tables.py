@@ -8,7 +8,7 @@ from pathlib import Path
 from engram.ledger import RunRecord, record_path
 from engram.report.claims import points
 from engram.report.rows import CLASS_ORDER_MARK, describe_protocol
-from engram.report.study_cells import Filled, comparisons
+from engram.report.study_cells import Filled, comparisons, scale_text
 from engram.report.tables import markdown_table
 from engram.studies.matching import Ledger
 from engram.studies.schema import Row, Study
@@ -16,7 +16,7 @@ from engram.studies.schema import Row, Study
 CellMap = Mapping[tuple[str, str], Filled]
 STUDY_NOTE = (
     "Ours: accuracy in %, ± its 95 % interval over tasks and, with several seeds, over seeds; in brackets ours minus "
-    "the paper's. Short: a time box of minutes in place of the paper's schedule, no fair test of a published figure."
+    "the paper's. Short: fewer iterations than the paper's schedule, no fair test of a published figure."
 )
 SYSTEMS_NOTE = (
     "Paper: the figure in the table of the CML-BGNN paper; published: that of the system's own paper or code. "
@@ -43,10 +43,6 @@ def paper_text(cell: Filled) -> str:
     if not cell.cell.paper:
         return ""
     return f"{cell.cell.paper:.2f}" + (f" ± {cell.cell.interval:.2f}" if cell.cell.interval else "")
-
-
-def scale_text(cell: Filled) -> str:
-    return ("full schedule" if cell.scale == "paper" else "short") + (f", {cell.cut}" if cell.cut else "")
 
 
 def audit_text(audit: RunRecord | None, recipe: str = "") -> str:

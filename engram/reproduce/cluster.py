@@ -68,7 +68,7 @@ def connect(address: str) -> Any:
     try:
         import ray
     except ImportError as error:
-        raise EngramError("the engine ray needs Ray, which is not installed: pip install 'engram[ray]'") from error
+        raise EngramError("the engine ray needs Ray, which is not installed: pip install -e '.[ray]'") from error
     way_out = "start one with ray start --head, check the address, or leave out --engine ray"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address != "auto":

@@ -104,7 +104,7 @@ def last_line(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
         lines = file.read().decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
 
 
 def last_sentence(log: Path, status: int) -> str:

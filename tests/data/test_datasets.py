@@ -160,7 +160,7 @@ def test_data_folders_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "missing": "the data folder .*missing does not exist: check the path",
         "file": "the data folder .*file is a file: give the folder it lies in",
         "empty": "the data folder .*empty is empty: put the dataset there",
-        "other": r"no omniglot in .*other: looked there and in omniglot/, .* for images_background/ .* can be had from",
+        "other": r"no omniglot in .*other: looked there and in omniglot/, .* for images_background/ .* source: ",
     }.items():
         with pytest.raises(EngramError, match=sentence):
             open_split("omniglot", "train", tmp_path / name)

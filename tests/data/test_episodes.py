@@ -55,6 +55,8 @@ def test_class_order_puts_query_i_in_class_i_and_shuffled_does_not(toy_store: St
     shuffled = frozen_tasks(toy_store, replace(PROTOCOL, n_query=1))
     share = (shuffled.query_labels == np.arange(4)).mean()
     assert abs(share - 0.25) < 0.05
+    for ours, theirs in ((ordered.query_rows, shuffled.query_rows), (ordered.support_rows, shuffled.support_rows)):
+        assert (np.sort(ours, -1) == np.sort(theirs, -1)).all()  # the same pictures, so the two can be paired
 
 
 def test_the_frozen_list_depends_on_the_seed_alone(toy_store: Store) -> None:

@@ -43,7 +43,7 @@ def test_a_cell_shows_the_full_schedule_before_a_short_run(tmp_path: Path) -> No
 def test_a_cut_run_of_a_paper_recipe_counts_as_short_and_says_so(tmp_path: Path) -> None:
     add_record(tmp_path, f"{PUBLIC}_class_order", training={"iterations": 5000, "seconds": 60.0})
     cell = cells_of(tmp_path, "table1")["CML-BGNN, class order", "1-shot"]
-    assert cell.scale == "short" and cell.cut == "5,000 of 70,000 steps"
+    assert cell.scale == "short" and cell.cut == "5,000 of 70,000 iterations"
 
 
 def test_seeds_are_averaged_and_an_edited_record_never_is(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_an_address_nobody_answers_is_one_sentence() -> None:
 
 def test_without_ray_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(EngramError, match=r"needs Ray, which is not installed: pip install 'engram\[ray\]'"):
+    with pytest.raises(EngramError, match=r"needs Ray, which is not installed: pip install -e '.\[ray\]'"):
         connect("127.0.0.2:6379")
 
 
