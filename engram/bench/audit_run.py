@@ -30,8 +30,8 @@ def audit_model(
     model: str | Path,
     *,
     recipe: str | None = None,
-    data: Path | None = None,
-    results: Path = RESULTS,
+    data: str | Path | None = None,
+    results: str | Path = RESULTS,
     device: str = "auto",
     split: str = "test",
     n_way: int | None = None,
@@ -43,14 +43,14 @@ def audit_model(
     pool_classes: int | None = None,
     quick: bool = False,
     note: str = "",
-    features: Path | None = None,
+    features: str | Path | None = None,
     store: Store | None = None,
 ) -> AuditRun:
     """Put every probe to a checkpoint folder, or to an untrained method by name and a recipe; append a run record.
 
     None takes the recipe's value. Streams are listed in the slot order the model's own recipe trains in.
     """
-    where = choose_device(device)
+    where, results = choose_device(device), Path(results)
     source = resolve_model(str(model), recipe, features is not None)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]

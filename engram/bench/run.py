@@ -29,14 +29,14 @@ def bench(
     model: str | Path,
     *,
     recipe: str | None = None,
-    data: Path | None = None,
-    results: Path = RESULTS,
+    data: str | Path | None = None,
+    results: str | Path = RESULTS,
     device: str = "auto",
     split: str = "test",
     predictions: bool = False,
     progress: bool = True,
     note: str = "",
-    features: Path | None = None,
+    features: str | Path | None = None,
     store: Store | None = None,
     **changes: Any,
 ) -> tuple[RunRecord, tuple[Result, ...]]:
@@ -45,7 +45,7 @@ def bench(
     ``features`` is a folder of `engram.train.features.write_features`, used in place of the dataset's images.
     ``changes`` replace fields of the protocol: n_way, n_shot, n_query, n_sequences, slot_order, stream_length, ...
     """
-    where = choose_device(device)
+    where, results = choose_device(device), Path(results)
     source = resolve_model(str(model), recipe, features is not None, changes.get("test_samples") or 0)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engram.errors import EngramError, nearest
 from engram.recipes import recipe_names
@@ -15,6 +15,12 @@ ASKED = (
     "pool_classes", "recurrence_gap", "drift", "revisit", "erase_history", "test_samples",
 )  # fmt: skip
 """keys of a protocol that `engram bench` can set"""
+CHOICES = {
+    "slot_order": ("shuffled", "class-order"),
+    "query_balance": ("balanced", "dirichlet"),
+    "names": ("anonymous", "named"),
+    "erase_history": (True, False),
+}
 
 
 def check_study(study: Study) -> None:
@@ -49,9 +55,17 @@ def _check_row(study: Study, row: Row, where: str) -> None:
     for cell in row.cells:
         if not 0 <= cell.paper <= 100:
             raise EngramError(f"{place}: paper = {cell.paper} but an accuracy lies between 0 and 100")
-        for key in cell.ask:
-            if key not in ASKED:
-                raise EngramError(f"{place}: ask has the unknown key '{key}'{nearest(key, ASKED)}")
+        for key, value in cell.ask.items():
+            _check_asked(key, value, place)
+
+
+def _check_asked(key: str, value: Any, place: str) -> None:
+    if key not in ASKED:
+        raise EngramError(f"{place}: ask has the unknown key '{key}'{nearest(key, ASKED)}")
+    if key in CHOICES and value not in CHOICES[key]:
+        raise EngramError(f"{place}: ask has {key} = {value!r}; it takes {' or '.join(map(repr, CHOICES[key]))}")
+    if key not in CHOICES and not isinstance(value, bool | int | float):
+        raise EngramError(f"{place}: ask has {key} = {value!r}; it takes a number")
 
 
 def _check_columns(study: Study, columns: tuple[str, ...] | list[str], place: str) -> None:

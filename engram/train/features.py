@@ -97,11 +97,12 @@ def _write(folder: Path, store: Store, features: np.ndarray, origin: str, quiet:
 
 
 def open_stores(
-    dataset: str, splits: Sequence[str], data: Path | None = None, features: Path | None = None
+    dataset: str, splits: Sequence[str], data: str | Path | None = None, features: str | Path | None = None
 ) -> dict[str, Store]:
     """The splits of a dataset as images, or as the features that `write_features` left in a folder."""
     if features is None:
-        return {split: open_split(dataset, split, data) for split in splits}
+        return {split: open_split(dataset, split, Path(data) if data else None) for split in splits}
+    features = Path(features)
     for split in splits:
         if not (features / split / "store.json").is_file():
             raise EngramError(f"there are no features of {split} in {features}: write them from a checkpoint first")

@@ -77,9 +77,9 @@ def protocols_of(recipe: Recipe, split: str = "test", card: MethodCard | None = 
 def train(
     recipe: str | Recipe,
     *,
-    data: Path | None = None,
-    out: Path | None = None,
-    results: Path = RESULTS,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    results: str | Path = RESULTS,
     device: str = "auto",
     seed: int | None = None,
     iterations: int | None = None,
@@ -96,19 +96,20 @@ def train(
     micro_batch: int = 0,
     progress: bool = True,
     note: str = "",
-    features: Path | None = None,
+    features: str | Path | None = None,
     stores: Mapping[str, Store] | None = None,
 ) -> TrainedRun:
     """Train a recipe, answer its test protocols with the best-on-validation weights, and append a run record.
 
     ``features`` is a folder of `engram.train.features.write_features`, used in place of the dataset's images.
     """
+    results = Path(results)
     overrides = {"seed": seed, "iterations": iterations, "precision": precision}
     names = {"method": method, "backbone": backbone, "dataset": dataset}
     chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, overrides | names)
     _check_before(chosen, results)
     where = choose_device(device)
-    folder = out or Path("runs") / _folder_name(chosen)
+    folder = Path(out or Path("runs") / _folder_name(chosen))
     opened = stores or open_stores(chosen.data.dataset, SPLITS, data, features)
     if features:
         check_maker(opened["train"], chosen)

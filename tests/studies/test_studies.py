@@ -84,6 +84,14 @@ def test_figure_3_uses_the_papers_seeds_and_figure_4_nine_variants() -> None:
         ({"row": [{"label": "a", "cells": [{"column": "2-shot"}]}]}, "row 'a': there is no column '2-shot'"),
         ({"row": [{"label": "a", "cells": [{"column": "1-shot", "paper": 101.0}]}]}, "lies between 0 and 100"),
         ({"row": [{"label": "a", "cells": [{"column": "1-shot", "papre": 1.0}]}]}, "unknown key 'papre'"),
+        (
+            {"row": [{"label": "a", "cells": [{"column": "1-shot", "ask": {"slot_order": "sorted"}}]}]},
+            "ask has slot_order = 'sorted'; it takes 'shuffled' or 'class-order'",
+        ),
+        (
+            {"row": [{"label": "a", "cells": [{"column": "1-shot", "ask": {"n_query": "many"}}]}]},
+            "ask has n_query = 'many'; it takes a number",
+        ),
         ({"row": [{"label": "a", "cells": [{"column": "1-shot"}] * 2}]}, "two cells stand in one column"),
         ({"row": [{"label": "a", "ask": {"n_wai": 5}, "cells": [{"column": "1-shot"}]}]}, "did you mean 'n_way'"),
         ({"compare": [{"first": "a", "second": "b"}]}, "there is no row 'b'"),
