@@ -8,6 +8,7 @@ from engram.errors import EngramError
 from engram.ledger import (
     Evaluation,
     RunRecord,
+    Trainers,
     check_results_folder,
     new_run_id,
     read_ledger,
@@ -44,6 +45,16 @@ def test_a_record_survives_the_way_to_disk_and_back(tmp_path: Path) -> None:
     back = read_record(path)
     assert back.evaluations[0].metrics == {"accuracy": 0.5, "nll": None}  # NaN is not JSON
     assert replace(back, evaluations=[]) == replace(written, evaluations=[])
+
+
+def test_the_trainer_of_a_resumed_run_is_its_last_part() -> None:
+    first = record(run_id="a", status="interrupted", training={"iterations": 10, "resumed_from": ""})
+    second = record(run_id="b", training={"iterations": 30, "resumed_from": "a"})
+    asked = record(run_id="c", kind="bench", trained_by="a")  # the best weights were saved before the stop
+    for known in ([first, second, asked], [second, asked]):
+        assert Trainers(known).of(asked) is second and Trainers(known).of(second) is second
+    assert Trainers([first, asked]).of(asked) is first
+    assert Trainers([asked]).of(asked) is asked
 
 
 def test_a_record_is_never_overwritten(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ statistics, at test too (``query_statistics = "queries"``), so queries help each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +18,13 @@ from engram.types import Episode, History, LossTerms, Method, MethodCard, Predic
 
 
 @dataclass(frozen=True)
-class MamlConfig:
-    n_way: int = 5
-    """rows of the head; a task with fewer classes uses the first of them"""
+class MamlConfig(adapt.LearnerConfig):
     inner_rate: float = 0.05
     """on mean cross-entropy; the paper's 0.01 is on n_way times the mean"""
     inner_steps: int = 5
     test_steps: int = 10
     first_order: bool = False
     """inner gradients as constants: nothing is differentiated twice"""
-    query_statistics: Literal["with_support", "queries"] = "with_support"
-    """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
     tasks_at_once: int = 0
     """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
 
@@ -55,10 +50,7 @@ class Maml(adapt.Learner, Method):
     def __init__(self, backbone: nn.Module, config: MamlConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
         adapt.check_least(config, n_way=2, inner_rate=0, inner_steps=0, test_steps=0, tasks_at_once=0)
-        self.head = adapt.linear_head(self.backbone, config.n_way)
-        self.together = config.query_statistics == "queries"
-        if self.together:
-            self.card = replace(type(self).card, transductive=True, batch_norm="task")
+        self.add_head(config)
 
     def learner(self, n_way: int, steps: int) -> tuple[adapt.Adapted, adapt.Network]:
         """How one task is learned, and the network it is learned by."""

@@ -7,8 +7,8 @@ normalise each batch of queries with its own statistics as MAML's do (``query_st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,9 @@ from engram.types import Episode, History, LossTerms, Method, MethodCard, Predic
 
 
 @dataclass(frozen=True)
-class MetaSgdConfig:
-    n_way: int = 5
-    """rows of the head; a task with fewer classes uses the first of them"""
+class MetaSgdConfig(adapt.LearnerConfig):
     initial_rate: float = 0.05
     """of every step size, on mean cross-entropy: where MAML's inner rate stands"""
-    query_statistics: Literal["with_support", "queries"] = "with_support"
-    """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
     tasks_at_once: int = 0
     """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
 
@@ -50,13 +46,10 @@ class MetaSgd(adapt.Learner, Method):
     def __init__(self, backbone: nn.Module, config: MetaSgdConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
         adapt.check_least(config, n_way=2, tasks_at_once=0)
-        self.head = adapt.linear_head(self.backbone, config.n_way)
+        self.add_head(config)
         initial = {name: torch.full_like(p, config.initial_rate) for name, p in self.named_parameters()}
         self.names = tuple(initial)
         self.rates = nn.ParameterList(initial.values())  # in the order of names; they may turn negative
-        self.together = config.query_statistics == "queries"
-        if self.together:
-            self.card = replace(type(self).card, transductive=True, batch_norm="task")
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Step sizes are never decayed."""

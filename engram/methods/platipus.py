@@ -9,8 +9,7 @@ each batch of queries with its own statistics as MAML's do (``query_statistics =
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +25,7 @@ OWN = ("log_prior", "log_posterior", "prior_rate", "posterior_rate")
 
 
 @dataclass(frozen=True)
-class PlatipusConfig:
-    n_way: int = 5
-    """rows of the head; a task with fewer classes uses the first of them"""
+class PlatipusConfig(adapt.LearnerConfig):
     inner_rate: float = 0.05
     """on mean cross-entropy; MAML's 0.01 is on n_way times the mean"""
     inner_steps: int = 5
@@ -39,8 +36,6 @@ class PlatipusConfig:
     """standard deviation of prior and posterior at the start, exp(-4)"""
     initial_step: float = 0.05
     """of the single steps that give the two means, learnt from there"""
-    query_statistics: Literal["with_support", "queries"] = "with_support"
-    """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
     tasks_at_once: int = 0
     """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
 
@@ -69,7 +64,7 @@ class Platipus(adapt.Learner, Method):
         adapt.check_least(config, n_way=2, inner_rate=0, inner_steps=0, samples=1, kl_weight=0, tasks_at_once=0)
         if not config.initial_deviation > 0:
             raise EngramError(f"[method] initial_deviation = {config.initial_deviation} but it must be above 0")
-        self.head = adapt.linear_head(self.backbone, config.n_way)
+        self.add_head(config)
         size = sum(p.numel() for p in self.parameters())
         self.log_prior = nn.Parameter(torch.full((size,), 2 * math.log(config.initial_deviation)))
         self.log_posterior = nn.Parameter(self.log_prior.detach().clone())
@@ -77,9 +72,6 @@ class Platipus(adapt.Learner, Method):
         self.posterior_rate = nn.Parameter(torch.tensor(config.initial_step))
         fixed = torch.randn(config.samples, size, generator=torch.Generator().manual_seed(0))
         self.register_buffer("draws", fixed, persistent=False)
-        self.together = config.query_statistics == "queries"
-        if self.together:
-            self.card = replace(type(self).card, transductive=True, batch_norm="task")
 
     def mean(self, meta: adapt.Weights, rate: str, images: Tensor, labels: Tensor, n_way: int) -> Tensor:
         """mu - gamma dL/dmu, one step on the images given: (P,)"""

@@ -7,9 +7,8 @@ often quoted is the one "with transduction", where BatchNorm sees all queries (`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +23,7 @@ DECAY, EPSILON = 0.999, 1e-8
 
 
 @dataclass(frozen=True)
-class ReptileConfig:
-    n_way: int = 5
-    """rows of the head; a task with fewer classes uses the first of them"""
+class ReptileConfig(adapt.LearnerConfig):
     inner_rate: float = 1e-3
     """of the inner Adam"""
     inner_steps: int = 8
@@ -35,8 +32,6 @@ class ReptileConfig:
     test_steps: int = 50
     test_batch: int = 5
     """5 at one shot, 15 at five"""
-    query_statistics: Literal["with_support", "queries"] = "with_support"
-    """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
 
 
 class Reptile(adapt.Learner, Method):
@@ -64,12 +59,9 @@ class Reptile(adapt.Learner, Method):
     def __init__(self, backbone: nn.Module, config: ReptileConfig) -> None:
         super().__init__(for_tasks(backbone), config)
         adapt.check_least(config, n_way=2, inner_rate=0, inner_steps=1, inner_batch=1, test_steps=1, test_batch=1)
-        self.head = adapt.linear_head(self.backbone, config.n_way)
+        self.add_head(config)
         self.register_buffer("second_moment", torch.zeros(sum(p.numel() for p in self.parameters())))
         self.register_buffer("steps_made", torch.zeros(()))
-        self.together = config.query_statistics == "queries"
-        if self.together:
-            self.card = replace(type(self).card, transductive=True, batch_norm="task")
 
     def trained(
         self, n_way: int, weights: adapt.Weights, images: Tensor, labels: Tensor, batches: Tensor

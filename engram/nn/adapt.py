@@ -7,8 +7,9 @@ A task's loss is written for one task, differentiated there, and spread over tas
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -37,11 +38,31 @@ def linear_head(backbone: nn.Module, n_way: int) -> nn.Linear:
     return head
 
 
+@dataclass(frozen=True)
+class LearnerConfig:
+    """What all methods that adapt a `Learner` can be asked."""
+
+    n_way: int = 5
+    """rows of the head; a task with fewer classes uses the first of them"""
+    query_statistics: Literal["with_support", "queries"] = "with_support"
+    """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
+
+
 class Learner(nn.Module):
     """What is adapted to a task: an encoder and a linear head, as a module and as a function of its weights."""
 
     backbone: nn.Module
     head: nn.Linear
+    together: bool
+    """whether BatchNorm sees all queries of a task at once"""
+    card: Any
+
+    def add_head(self, config: LearnerConfig) -> None:
+        """A fresh head; the card owns up to queries that are normalised together."""
+        self.head = linear_head(self.backbone, config.n_way)
+        self.together = config.query_statistics == "queries"
+        if self.together:
+            self.card = replace(type(self).card, transductive=True, batch_norm="task")
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, C, H, W) -> (n, rows of the head) logits"""

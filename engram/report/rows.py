@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engram.ledger import Evaluation, RunRecord
+from engram.ledger import Evaluation, RunRecord, Trainers
 
 CLASS_ORDER_MARK = "class order: slots give the label away, only to reproduce the paper"
 SYSTEM_NAMES = {
@@ -60,11 +60,10 @@ def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     Equal means: the same recipe digest, protocol and tasks. A failed run neither replaces a result nor is replaced. An
     interrupted run stands until a later run of the same recipe has finished.
     """
-    by_id = {r.run_id: r for r in records}
+    trainers = Trainers(records)
     kept: dict[tuple[str, ...], ResultRow] = {}
     for record in sorted((r for r in records if r.kind in ("train", "bench")), key=lambda r: (r.started, r.run_id)):
-        trainer = by_id.get(record.trained_by, record)
-        trained = record.training or trainer.training
+        trained = record.training or trainers.of(record).training
         if record.status == "finished":
             for evaluation in record.evaluations:
                 questions = (record.recipe_digest, _canonical(evaluation.protocol), evaluation.tasks_digest)

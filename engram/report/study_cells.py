@@ -21,12 +21,8 @@ from engram.studies.questions import Ask
 from engram.studies.records import correctness
 from engram.studies.schema import Cell, Comparison, ScaleName, Study
 
-DRAWN = (
-    "dataset", "dataset_digest", "split", "seed", "n_way", "n_shot", "n_query", "query_balance", "dirichlet_alpha",
-    "labelled_fraction", "drop_unlabelled", "stream_length", "pool_classes", "names", "recurrence_gap", "drift",
-    "revisit", "n_sequences",
-)  # fmt: skip
-"""keys of a protocol that decide which images a task shows"""
+NOT_DRAWN = ("slot_order", "erase_history", "test_samples", "batch_norm")
+"""keys of a protocol that leave the images of a task as they are; every other one decides which tasks are drawn"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,8 @@ class Filled:
     @property
     def questions(self) -> tuple[Any, ...]:
         """Equal for two cells that answered the same tasks in the same order of time, however slots were listed."""
-        return tuple(self.protocol.get(key) or 0 for key in DRAWN)
+        drawn = ((key, value) for key, value in self.protocol.items() if value and key not in NOT_DRAWN)
+        return tuple(sorted(drawn))
 
     @property
     def cut(self) -> str:

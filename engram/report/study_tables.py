@@ -46,11 +46,11 @@ def paper_text(cell: Filled) -> str:
 
 
 def audit_text(audit: RunRecord | None, recipe: str = "") -> str:
-    """The worst verdict of an audit with its count: ``4 leak``, ``clean``; "" where there is none."""
+    """The worst verdict of an audit with its count: ``4 leaks``, ``clean``; "" where there is none."""
     if audit is None:
         return ""
     counts = {v: sum(f["verdict"] == v for f in audit.audit) for v in ("leak", "declared", "clean")}
-    words = f"**{counts['leak']} leak**" if counts["leak"] else "clean"
+    words = f"**{counts['leak']} leak{'s' if counts['leak'] > 1 else ''}**" if counts["leak"] else "clean"
     return words if not recipe or audit.recipe_name == recipe else f"{words} (`{audit.recipe_name}`)"
 
 

@@ -21,6 +21,7 @@ CHOICES = {
     "names": ("anonymous", "named"),
     "erase_history": (True, False),
 }
+"""written out, as the protocol's own module needs torch and a report must not"""
 
 
 def check_study(study: Study) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from engram.ledger import Evaluation, RunRecord
+from engram.ledger import Evaluation, RunRecord, Trainers
 from engram.recipes import Recipe
 from engram.recipes.schema import digest_of
 from engram.studies.questions import Ask, answers_to, expected_protocols
@@ -32,9 +32,9 @@ class Answer:
 
     @property
     def complete(self) -> bool:
-        """Trained for all iterations of its recipe; also where nothing is trained or nothing is known."""
+        """Trained for all iterations of its recipe, or a method that is not trained. Without the run's record: no."""
         done = self.training.get("iterations")
-        return done is None or done >= self.record.recipe["train"]["iterations"]
+        return not self.record.trained_by if done is None else done >= self.record.recipe["train"]["iterations"]
 
 
 class Ledger:
@@ -42,7 +42,7 @@ class Ledger:
 
     def __init__(self, records: Sequence[RunRecord]) -> None:
         self.records = sorted(records, key=lambda r: (r.started, r.run_id))
-        self.by_id = {r.run_id: r for r in self.records}
+        self.trainers = Trainers(self.records)
 
     @cached_property
     def _finished(self) -> dict[str, list[RunRecord]]:
@@ -62,7 +62,7 @@ class Ledger:
         found: dict[int, dict[int, Answer]] = {}
         for record in self.runs(recipe):
             for evaluation in record.evaluations:
-                answer = Answer(record, evaluation, self.by_id.get(record.trained_by, record))
+                answer = Answer(record, evaluation, self.trainers.of(record))
                 if scale == "paper" and not answer.complete:
                     continue
                 for number, expected in enumerate(wanted):

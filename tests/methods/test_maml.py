@@ -5,35 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from learner_tasks import WAYS, batch, episode
 from torch.func import functional_call
 
 from engram.bench.evaluate import check_prediction
 from engram.errors import EngramError
 from engram.methods.maml import Maml, MamlConfig
 from engram.nn.backbones import ConvBlocks
-from engram.types import Answers, Episode, TrainBatch
-
-WAYS = 3
-
-
-def episode(n_tasks=2, shots=2, queries=4):
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.stack([torch.randperm(WAYS * shots, generator=generator) % WAYS for _ in range(n_tasks)])
-    support, query = (torch.randn(n_tasks, n, 1, 16, 16, generator=generator) for n in (WAYS * shots, queries))
-    answers = Answers(
-        torch.randint(0, WAYS, (n_tasks, queries), generator=generator), torch.zeros(n_tasks, WAYS).long()
-    )
-    return Episode(support, labels, query, WAYS), answers
 
 
 def build(**changes):
     torch.manual_seed(0)
     return Maml(ConvBlocks((1, 16, 16), width=4), MamlConfig(**{"n_way": WAYS, "inner_steps": 2, **changes}))
-
-
-def batch():
-    given, answers = episode()
-    return TrainBatch((given, given), (answers, answers))
 
 
 def test_parameter_counts():
@@ -62,7 +45,7 @@ def test_the_inner_loop_in_plain_autograd():
 
 
 def test_the_loss_and_its_gradient_are_those_of_the_queries_at_rate_0():
-    method, given = build(inner_rate=0.0), batch()
+    method, given = build(inner_rate=0.0), batch(steps=2)
     terms = method.loss(given)
     terms.total.backward()
     found = {name: p.grad.clone() for name, p in method.named_parameters()}
@@ -84,7 +67,7 @@ def test_first_and_second_order_agree_without_steps_alone():
     for steps in (0, 2):
         for first_order in (False, True):
             method = build(inner_steps=steps, first_order=first_order, inner_rate=0.5)
-            method.loss(batch()).total.backward()
+            method.loss(batch(steps=2)).total.backward()
             gradients[steps, first_order] = method.head.weight.grad
     assert torch.equal(gradients[0, False], gradients[0, True])
     assert (gradients[2, False] - gradients[2, True]).abs().max() > 1e-3
@@ -94,7 +77,7 @@ def test_fewer_tasks_at_once_change_nothing():
     gradients = []
     for at_once in (0, 1):
         method = build(tasks_at_once=at_once)
-        method.loss(batch()).total.backward()
+        method.loss(batch(steps=2)).total.backward()
         gradients.append(method.head.weight.grad)
     torch.testing.assert_close(*gradients)
 
@@ -134,7 +117,7 @@ def test_an_inner_rate_that_diverges_is_told_with_its_step():
     method, given = build(inner_rate=1e30, test_steps=4), episode()[0]
     with pytest.raises(EngramError, match=r"the adaptation broke at inner step [12] of 4: lower the inner rate"):
         check_prediction(method.predict(given), given, "Maml")
-    terms = method.loss(batch())
+    terms = method.loss(batch(steps=2))
     assert not torch.isfinite(terms.total) and terms.terms["finite_inner_steps"] in (1, 2)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from learner_tasks import WAYS, episode
 from torch import nn
 from torch.func import functional_call
 
@@ -13,16 +14,9 @@ from engram.errors import EngramError
 from engram.methods.meta_lstm import MetaLstm, MetaLstmConfig, Optimiser, preprocessed
 from engram.nn import adapt
 from engram.nn.backbones import ConvBlocks
-from engram.types import Answers, Episode, TrainBatch
+from engram.types import TrainBatch
 
-WAYS, UPDATES = 3, 3
-
-
-def episode():
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.stack([torch.randperm(6, generator=generator) % WAYS for _ in range(2)])
-    support, query = (torch.randn(2, n, 1, 16, 16, generator=generator).double() for n in (6, 4))
-    return Episode(support, labels, query, WAYS), Answers(labels[:, :4].flip(1), torch.zeros(2, WAYS).long())
+UPDATES = 3
 
 
 def build(**changes):
@@ -69,7 +63,7 @@ def test_gates_start_near_one_and_near_a_small_step():
 
 def test_fixed_gates_are_gradient_descent_and_the_first_cell_gets_its_share():
     forget, step = 0.9, 2.0 / 3
-    method, (given, answers) = fixed_gates(build(), forget, step), episode()
+    method, (given, answers) = fixed_gates(build(), forget, step), episode(dtype=torch.float64)
     cells, _, losses = method.learned(given.support, given.support_labels, WAYS)
     for task in range(2):
         expected = adapt.flat(by_gradient_descent(method, given, task, forget, step))
@@ -128,7 +122,7 @@ def test_preprocessing_joins_where_its_halves_meet():
 
 def test_queries_are_normalised_as_by_running_averages_of_the_support_updates():
     forget, step = 0.9, 2.0 / 3
-    method, given = fixed_gates(build(momentum=0.7), forget, step), episode()[0]
+    method, given = fixed_gates(build(momentum=0.7), forget, step), episode(dtype=torch.float64)[0]
     found = method.predict(given).log_probs
     for task in range(2):
         plain = nn.Sequential(ConvBlocks((1, 16, 16), width=4), nn.Linear(4, WAYS)).double()
@@ -148,7 +142,7 @@ def test_queries_are_normalised_as_by_running_averages_of_the_support_updates():
 
 
 def test_no_query_sees_another_and_nothing_is_left_in_the_norms():
-    method, given = build(), episode()[0]
+    method, given = build(), episode(dtype=torch.float64)[0]
     changed = replace(given, query=torch.cat([given.query[:, :1], given.query[:, 1:] * 3 + 1], 1))
     first, second = (method.predict(e).log_probs[:, 0] for e in (given, changed))
     torch.testing.assert_close(first, second, atol=1e-12, rtol=0)

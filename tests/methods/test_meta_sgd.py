@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from learner_tasks import WAYS, batch, episode
 from torch.func import functional_call
 
 from engram.errors import EngramError
@@ -12,21 +13,7 @@ from engram.methods.maml import Maml, MamlConfig
 from engram.methods.meta_sgd import MetaSgd, MetaSgdConfig
 from engram.nn.backbones import ConvBlocks
 from engram.train.checkpoint import check_fit
-from engram.types import Answers, Episode, TrainBatch
-
-WAYS = 3
-
-
-def episode():
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.stack([torch.randperm(6, generator=generator) % WAYS for _ in range(2)])
-    support, query = (torch.randn(2, n, 1, 16, 16, generator=generator) for n in (6, 4))
-    return Episode(support, labels, query, WAYS), Answers(labels[:, :4].flip(1), torch.zeros(2, WAYS).long())
-
-
-def batch():
-    given, answers = episode()
-    return TrainBatch((given,), (answers,))
+from engram.types import TrainBatch
 
 
 def build(**changes):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from learner_tasks import WAYS, batch, episode
 from torch.distributions import Independent, Normal, kl_divergence
 
 from engram.errors import EngramError
@@ -11,21 +12,6 @@ from engram.methods.maml import Maml, MamlConfig
 from engram.methods.platipus import Platipus, PlatipusConfig, kl
 from engram.nn import adapt
 from engram.nn.backbones import ConvBlocks
-from engram.types import Answers, Episode, TrainBatch
-
-WAYS = 3
-
-
-def episode():
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.stack([torch.randperm(6, generator=generator) % WAYS for _ in range(2)])
-    support, query = (torch.randn(2, n, 1, 16, 16, generator=generator).double() for n in (6, 4))
-    return Episode(support, labels, query, WAYS), Answers(labels[:, :4].flip(1), torch.zeros(2, WAYS).long())
-
-
-def batch():
-    given, answers = episode()
-    return TrainBatch((given,), (answers,))
 
 
 def build(**changes):
@@ -56,19 +42,19 @@ def test_without_steps_and_noise_it_is_maml():
     torch.manual_seed(0)
     maml = Maml(ConvBlocks((1, 16, 16), width=4), MamlConfig(n_way=WAYS, inner_steps=2, test_steps=2)).double()
     method = build(initial_deviation=1e-150, initial_step=0.0)
-    terms = method.loss(batch())
-    expected = maml.loss(batch())
+    terms = method.loss(batch(dtype=torch.float64))
+    expected = maml.loss(batch(dtype=torch.float64))
     torch.testing.assert_close(terms.terms["nll"], expected.total.detach(), atol=1e-12, rtol=0)
     terms.total.backward()
     expected.total.backward()
     for name, p in maml.named_parameters():
         torch.testing.assert_close(method.get_parameter(name).grad, p.grad, atol=1e-10, rtol=0)
-    answers = [m.predict(episode()[0]).log_probs for m in (method, maml)]
+    answers = [m.predict(episode(dtype=torch.float64)[0]).log_probs for m in (method, maml)]
     torch.testing.assert_close(*answers, atol=1e-10, rtol=0)
 
 
 def test_the_meta_gradient_of_everything_matches_a_loop_of_plain_autograd():
-    method, given = build(initial_deviation=0.1), batch()
+    method, given = build(initial_deviation=0.1), batch(dtype=torch.float64)
     torch.manual_seed(3)
     total = method.loss(given).total
     total.backward()
@@ -103,7 +89,7 @@ def test_the_meta_gradient_of_everything_matches_a_loop_of_plain_autograd():
 
 
 def test_answers_average_probabilities_of_fixed_draws_and_repeat():
-    method, given = build(initial_deviation=0.1), episode()[0]
+    method, given = build(initial_deviation=0.1), episode(dtype=torch.float64)[0]
     first, second = method.predict(given), method.predict(given)
     assert torch.equal(first.log_probs, second.log_probs) and not method.card.stochastic
     samples = first.details["samples"]
@@ -114,7 +100,11 @@ def test_answers_average_probabilities_of_fixed_draws_and_repeat():
 
 def test_a_wider_prior_spreads_the_samples():
     spreads = [
-        build(initial_deviation=d, initial_step=0.0).predict(episode()[0]).details["samples"].std(0).mean()
+        build(initial_deviation=d, initial_step=0.0)
+        .predict(episode(dtype=torch.float64)[0])
+        .details["samples"]
+        .std(0)
+        .mean()
         for d in (0.001, 0.1)
     ]
     assert spreads[1] > 2 * spreads[0]
@@ -122,7 +112,7 @@ def test_a_wider_prior_spreads_the_samples():
 
 @pytest.mark.parametrize("statistics", ["with_support", "queries"])
 def test_queries_see_each_other_only_with_their_own_statistics(statistics):
-    method, given = build(query_statistics=statistics), episode()[0]
+    method, given = build(query_statistics=statistics), episode(dtype=torch.float64)[0]
     changed = replace(given, query=torch.cat([given.query[:, :1], given.query[:, 1:] * 3 + 1], 1))
     gap = (method.predict(given).log_probs[:, 0] - method.predict(changed).log_probs[:, 0]).abs().max()
     assert (gap > 1e-3) == method.card.transductive == (statistics == "queries")

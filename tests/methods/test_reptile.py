@@ -6,30 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from learner_tasks import WAYS, batch, episode
 from torch.func import functional_call
 
 from engram.errors import EngramError
 from engram.methods.reptile import Reptile, ReptileConfig, fixed_batches, random_batches
 from engram.nn import adapt
 from engram.nn.backbones import build_backbone
-from engram.types import Answers, Episode, TrainBatch
-
-WAYS = 3
-
-
-def episode(n_tasks=2, shots=2, queries=3):
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.stack([torch.randperm(WAYS * shots, generator=generator) % WAYS for _ in range(n_tasks)])
-    support, query = (torch.randn(n_tasks, n, 1, 16, 16, generator=generator) for n in (WAYS * shots, queries))
-    answers = Answers(
-        torch.randint(0, WAYS, (n_tasks, queries), generator=generator), torch.zeros(n_tasks, WAYS).long()
-    )
-    return Episode(support, labels, query, WAYS), answers
-
-
-def batch():
-    given, answers = episode()
-    return TrainBatch((given,), (answers,))
+from engram.types import TrainBatch
 
 
 def build(**changes):
@@ -45,7 +29,7 @@ def test_parameter_counts_and_pooling_that_rounds_up():
 
 
 def test_the_surrogate_gradient_is_the_mean_difference_of_weights():
-    method, given = build(), batch()
+    method, given = build(), batch(queries=3)
     torch.manual_seed(5)
     terms = method.loss(given)
     terms.total.backward()
@@ -77,7 +61,7 @@ def test_the_surrogate_gradient_is_the_mean_difference_of_weights():
 
 def test_one_step_of_sgd_with_rate_1_arrives_at_the_tasks_weights_and_rate_0_stays():
     for rate in (0.0, 1.0):
-        method, given = build(), batch()
+        method, given = build(), batch(queries=3)
         given = TrainBatch(given.episodes[0:1], given.answers)
         before = {n: p.detach().clone() for n, p in method.named_parameters()}
         total = method.loss(given).total
@@ -91,11 +75,11 @@ def test_one_step_of_sgd_with_rate_1_arrives_at_the_tasks_weights_and_rate_0_sta
 
 def test_the_second_moment_goes_on_in_training_and_stays_at_test():
     method = build()
-    method.train().loss(batch())
+    method.train().loss(batch(queries=3))
     assert method.steps_made == 3 and method.second_moment.max() > 0
     state = {n: v.clone() for n, v in method.state_dict().items()}
     method.eval()
-    given = episode()[0]
+    given = episode(queries=3)[0]
     first = method.predict(given).log_probs
     assert torch.equal(first, method.predict(given).log_probs)
     assert all(torch.equal(v, state[n]) for n, v in method.state_dict().items())
@@ -116,14 +100,14 @@ def test_batches_are_reshuffled_passes_without_replacement():
 
 
 def test_one_shot_with_the_whole_support_in_a_batch_does_not_see_its_order():
-    method, given = build(test_batch=6).eval(), episode()[0]
+    method, given = build(test_batch=6).eval(), episode(queries=3)[0]
     order = torch.randperm(6)
     turned = replace(given, support=given.support[:, order], support_labels=given.support_labels[:, order])
     torch.testing.assert_close(method.predict(given).log_probs, method.predict(turned).log_probs, atol=1e-3, rtol=0)
 
 
 def test_answers_against_a_plain_loop():
-    method, given = build().eval(), episode()[0]
+    method, given = build().eval(), episode(queries=3)[0]
     found = method.predict(given)
     weights = {n: p.detach() for n, p in method.named_parameters()}
     batches = fixed_batches(6, 4, 5)
@@ -138,7 +122,7 @@ def test_answers_against_a_plain_loop():
 
 @pytest.mark.parametrize("statistics", ["with_support", "queries"])
 def test_queries_see_each_other_only_with_transduction(statistics):
-    method, given = build(query_statistics=statistics), episode()[0]
+    method, given = build(query_statistics=statistics), episode(queries=3)[0]
     changed = replace(given, query=torch.cat([given.query[:, :1], given.query[:, 1:] * 3 + 1], 1))
     gap = (method.predict(given).log_probs[:, 0] - method.predict(changed).log_probs[:, 0]).abs().max()
     assert (gap > 1e-3) == method.card.transductive == (statistics == "queries")
