@@ -100,10 +100,10 @@ def synthetic_store(
     return Store.from_arrays(images, [images_per_class] * classes, dataset, split)
 
 
-def whole_steps(trainer: Trainer, blocks: int, warm_up: int) -> float:
+def whole_steps(trainer: Trainer, blocks: int, warm_up: int, looks: int = LOOKS) -> float:
     """Median seconds of a step as the loop makes it: on a GPU in blocks, looked at as the loop does, else each step."""
     on_gpu, seconds = trainer.device.type == "cuda", []
-    looks, length = (LOOKS, READ_EVERY) if on_gpu else (1, 1)
+    looks, length = (looks, READ_EVERY) if on_gpu else (1, 1)
     for block in range(-warm_up, blocks):
         synchronise(trainer.device)
         started = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Milliseconds per training iteration, from end to end and by part, for a recipe on a device.
+"""Milliseconds per training iteration, from end to end and by part, for recipes on a device.
 
 ``python -m benchmarks.train_step --recipe cml_bgnn/glyphs_5w1s`` prints a table, with the estimate of the least time
 (`benchmarks.roofline`) and with ``--growth`` how the cost grows (`benchmarks.growth`), and writes one JSON to
-results/speed.
+results/speed. Several recipes are measured one after another, with ``--whole`` the whole step alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file
 
 from benchmarks.growth import growth_table, measure_growth
 from benchmarks.measure import (
+    LOOKS,
     Clock,
     Measurement,
     measured,
@@ -106,31 +108,33 @@ class EncoderClock:
         self.seconds[-1] += time.perf_counter() - self.started
 
 
-def measure(arguments: argparse.Namespace) -> tuple[Measurement, torch.device]:
-    recipe, device = load_recipe(arguments.recipe), choose_device(arguments.device)
+def measure(arguments: argparse.Namespace, name: str) -> tuple[Measurement, torch.device]:
+    asked, device = load_recipe(name), choose_device(arguments.device)
     opened = synthetic_store if arguments.synthetic else partial(open_split, data=arguments.data)
-    stores = {split: opened(recipe.data.dataset, split) for split in ("train", "val")}
+    stores = {split: opened(asked.data.dataset, split) for split in ("train", "val")}
     folder = Path("no-such-run")  # nothing is saved
+    recipe = replace(asked, backbone_weights="") if arguments.synthetic else asked  # as long whatever it starts from
     trainer = Trainer(recipe, stores, folder, device, arguments.precision, arguments.plain, arguments.micro_batch)
     trainer.begin(resume=False)
     with _fast_arithmetic(device), fused.plain(arguments.plain):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        total = 1000 * whole_steps(trainer, arguments.repeats, arguments.warm_up)
+        total = 1000 * whole_steps(trainer, arguments.repeats, arguments.warm_up, arguments.looks)
         peak = peak_memory_mib(device)
-        parts = parts_of_a_step(trainer, arguments.repeats, arguments.warm_up)
-        least = roofline(trainer)
-        setting = setting_of(trainer, arguments)
+        whole = arguments.whole
+        parts = {} if whole else parts_of_a_step(trainer, arguments.repeats, arguments.warm_up)
+        least = {} if whole else roofline(trainer)
+        setting = setting_of(trainer, arguments) | {"recipe_digest": asked.digest}
         rates = {"tasks_per_s": round(1000 * setting["tasks_per_step"] / total, 1), "peak_memory_mib": peak}
-        rates |= {"roofline_ms": least["estimate_ms"], "ratio_to_roofline": round(total / least["estimate_ms"], 2)}
+        if least:
+            rates |= {"roofline_ms": least["estimate_ms"], "ratio_to_roofline": round(total / least["estimate_ms"], 2)}
         faster = beside_the_public_loop(trainer, name_of(device), setting, total)
         if faster is not None:
             rates |= {"public_loop_ms": PUBLIC_LOOP_MS, "times_faster_than_public_loop": faster}
         side = stores["train"].image_shape[-1]
         del trainer, stores  # growth needs the memory
         growth = measure_growth(recipe, side, device, arguments) if arguments.growth else {}
-    whole = round(total, 3)
-    return Measurement("train_step", name_of(device), setting, whole, parts, rates, least, growth), device
+    return Measurement("train_step", name_of(device), setting, round(total, 3), parts, rates, least, growth), device
 
 
 def setting_of(trainer: Trainer, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -139,7 +143,6 @@ def setting_of(trainer: Trainer, arguments: argparse.Namespace) -> dict[str, Any
     tasks = recipe.train.sequences * data.stream_length
     return {
         "recipe": recipe.name,
-        "recipe_digest": recipe.digest,
         "synthetic": arguments.synthetic,
         "image_shape": trainer.source.store.image_shape,
         "stream_length": data.stream_length,
@@ -171,23 +174,26 @@ def show(measurement: Measurement) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--recipe", default="cml_bgnn/glyphs_5w1s", help="a name of engram list, or a TOML file")
+    parser.add_argument("--recipe", nargs="+", default=["cml_bgnn/glyphs_5w1s"], help="names of engram list, or files")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
     parser.add_argument("--data", type=Path, default=None, help="where the datasets lie; ENGRAM_DATA where not given")
     parser.add_argument("--synthetic", action="store_true", help="random images in the dataset's shape")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default=None, help="in place of the recipe's")
     parser.add_argument("--plain", action="store_true", help="no fused kernels, no captured step")
     parser.add_argument("--micro-batch", type=int, default=0, help="sequences that go through the model at a time")
-    parser.add_argument("--repeats", type=int, default=30, help="what each median is taken of; blocks of 20 on a GPU")
+    parser.add_argument("--repeats", type=int, default=30, help="what each median is taken of; blocks on a GPU")
+    parser.add_argument("--looks", type=int, default=LOOKS, help="at the losses in a block on a GPU, one in 20 steps")
     parser.add_argument("--warm-up", type=int, default=5, help="blocks before the first that counts")
+    parser.add_argument("--whole", action="store_true", help="the whole step alone: no parts, no roofline")
     parser.add_argument("--growth", action="store_true", help="larger ways, shots, queries, T and images too")
     parser.add_argument("--growth-seconds", type=float, default=75.0, help="no size is begun after so many seconds")
     parser.add_argument("--out", type=Path, default=Path("results/speed"), help="folder the JSON is written to")
     arguments = parser.parse_args()
-    measurement, device = measured(measure, arguments)
-    show(measurement)
-    stem = f"train_step.{measurement.setting['recipe'].replace('/', '.')}.{device.type}"
-    print(f"wrote {measurement.write(arguments.out, stem)}")
+    for name in arguments.recipe:
+        measurement, device = measured(partial(measure, name=name), arguments)
+        show(measurement)
+        stem = f"train_step.{measurement.setting['recipe'].replace('/', '.')}.{device.type}"
+        print(f"wrote {measurement.write(arguments.out, stem)}", flush=True)
 
 
 if __name__ == "__main__":
