@@ -3,7 +3,6 @@ the file a measurement is written to."""
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import sys
@@ -22,7 +21,7 @@ import torch
 from engram.data.catalogue import spec_of
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.ledger import current_commit, new_run_id, software_versions, utc_now
+from engram.ledger import current_commit, new_run_id, readable, software_versions, utc_now
 from engram.train.loop import READ_EVERY
 from engram.train.run import describe_device
 from engram.train.trainer import Trainer
@@ -63,7 +62,7 @@ class Measurement:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.{new_run_id()}.json"
         kept = {name: value for name, value in asdict(self).items() if value or name not in ("roofline", "growth")}
-        path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        path.write_text(readable(kept))
         return path
 
 

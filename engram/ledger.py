@@ -120,6 +120,14 @@ def _seal(raw: dict[str, Any]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
+def readable(raw: dict[str, Any]) -> str:
+    """JSON with one key to a line and a list of plain values on one line: a curve is read along, not down."""
+    value = r"(?:-?\d[\d.eE+-]*|null|true|false|\"[^\"\\\n]*\")"
+    lists = re.compile(rf"\[\s+({value}(?:,\s+{value})*)\s+\]")
+    text = json.dumps(raw, indent=1, sort_keys=True)
+    return lists.sub(lambda found: "[" + re.sub(r",\n\s+", ", ", found[1]) + "]", text) + "\n"
+
+
 def run_stem(method: str, recipe_name: str) -> str:
     """``cml_bgnn.mini_5w1s``; another method over that recipe is filed under its own name, ``mine.Thing.mini_5w1s``."""
     setting = recipe_name.split("/", 1)[-1]
@@ -149,7 +157,7 @@ def write_record(folder: Path, record: RunRecord) -> Path:
         temporary = path.with_suffix(".tmp")
         raw = json.loads(json.dumps(_finite(asdict(record))))
         raw["seal"] = _seal(raw)
-        temporary.write_text(json.dumps(raw, indent=1, sort_keys=True) + "\n")
+        temporary.write_text(readable(raw))
         os.link(temporary, path)  # fails where the record exists: the ledger is append-only
         temporary.unlink()
     except FileExistsError as error:

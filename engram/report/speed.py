@@ -76,6 +76,13 @@ def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
     return write(found) if found else NOT_MEASURED
 
 
+def step_times(folder: Path) -> dict[tuple[str, str], float]:
+    """Milliseconds of a step with the device to itself, by digest of the recipe and device: the last measured."""
+    found = _newest(folder, "", "train_step", "step_total_ms")
+    ours = [m for m in found if not m.setting.get("plain") and "recipe_digest" in m.setting]
+    return {(m.setting["recipe_digest"], m.content["device"]): m.content["step_total_ms"] for m in ours}
+
+
 def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measured]:
     """The last measurement of each recipe on each device; plain steps and features are rows of their own."""
     files = [(json.loads(path.read_text()), path.name) for path in folder.glob("*.json")]

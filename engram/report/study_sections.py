@@ -10,6 +10,7 @@ from pathlib import Path
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord
 from engram.report.claims import Finding, claims_table, findings
+from engram.report.speed import step_times
 from engram.report.study_cells import Filled, fill
 from engram.report.study_tables import overview_table, study_section, systems_table
 from engram.studies.claims import load_claims
@@ -57,7 +58,8 @@ class StudyBook:
         if name == OVERVIEW:
             return overview_table(list(self.studies.values()), self.cells)
         if name == SYSTEMS:
-            return systems_table(self.studies["table1"], self.cells["table1"], self.ledger, runs)
+            steps = step_times(self.folder.parent / "speed")
+            return systems_table(self.studies["table1"], self.cells["table1"], self.ledger, runs, steps)
         return study_section(self.studies[name], self.cells[name], runs)
 
     def claims(self, name: str, records: Sequence[RunRecord], runs: str) -> str:

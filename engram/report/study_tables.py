@@ -20,8 +20,9 @@ STUDY_NOTE = (
 )
 SYSTEMS_NOTE = (
     "Paper: the figure in the table of the CML-BGNN paper; published: that of the system's own paper or code. "
-    "Milliseconds per iteration without validation, with whatever shared the device. Audit: the newest of the recipe, "
-    "else of the method's recipe that is named."
+    "Milliseconds per iteration: of a step that has the device to itself (`benchmarks/train_step.py`); with ~ of the "
+    "run, without validation and with whatever shared the device. Audit: the newest of the recipe, else of the "
+    "method's recipe that is named."
 )
 
 
@@ -138,8 +139,13 @@ def overview_table(studies: Sequence[Study], cells: Mapping[str, CellMap]) -> st
     return markdown_table(header, body, right=(2, 3, 4, 5, 6))
 
 
-def systems_table(study: Study, cells: CellMap, ledger: Ledger, runs: str) -> str:
-    """One line for each system and setting of the study that is recorded or that has a recipe to run."""
+def systems_table(
+    study: Study, cells: CellMap, ledger: Ledger, runs: str, steps: Mapping[tuple[str, str], float]
+) -> str:
+    """One line for each system and setting of the study that is recorded or that has a recipe to run.
+
+    ``steps``: milliseconds measured alone, by digest of the recipe and device.
+    """
     header = (
         "System", "Backbone", "Protocol", "Paper, %", "Published, %", "Ours, %", "ms per iteration", "Minutes trained",
         "Audit",
@@ -149,11 +155,13 @@ def systems_table(study: Study, cells: CellMap, ledger: Ledger, runs: str) -> st
         for column in study.columns:
             cell = cells.get((row.label, column))
             if cell and (cell.answers or column == study.columns[0]):
-                body.append(_system_row(row, column, cell, ledger, runs))
+                body.append(_system_row(row, column, cell, ledger, runs, steps))
     return f"{markdown_table(header, body, right=(3, 4, 5, 6, 7))}\n\n{SYSTEMS_NOTE}"
 
 
-def _system_row(row: Row, column: str, cell: Filled, ledger: Ledger, runs: str) -> tuple[str, ...]:
+def _system_row(
+    row: Row, column: str, cell: Filled, ledger: Ledger, runs: str, steps: Mapping[tuple[str, str], float]
+) -> tuple[str, ...]:
     recipe, paper = cell.recipe, cell.recipe.paper if cell.recipe else None
     published = f"{paper.published:.2f}" if paper and paper.published else ""
     if paper and paper.published and paper.published_interval:
@@ -161,20 +169,22 @@ def _system_row(row: Row, column: str, cell: Filled, ledger: Ledger, runs: str) 
     if not cell.answers or recipe is None:
         asked = (f"5-way {column}", paper_text(cell), published, ours_text(cell, runs))
         return (row.label, row.backbone, *asked, "", "", "")
-    training = cell.first[-1].training
+    trainer = cell.first[-1].trainer
+    alone = steps.get((trainer.recipe_digest, trainer.device))
     return (
         row.label, recipe.backbone, describe_protocol(cell.protocol, markdown=True), paper_text(cell), published,
-        ours_text(cell, runs), *cost_texts(training), audit_text(cell.audit or alike_audit(cell, ledger), recipe.name),
+        ours_text(cell, runs), *cost_texts(trainer.training, alone),
+        audit_text(cell.audit or alike_audit(cell, ledger), recipe.name),
     )  # fmt: skip
 
 
-def cost_texts(training: Mapping[str, float]) -> tuple[str, str]:
+def cost_texts(training: Mapping[str, float], alone: float | None) -> tuple[str, str]:
     """Milliseconds per iteration and minutes; empty where a run has no such thing."""
     iterations, seconds = training.get("iterations"), training.get("seconds")
     if not iterations or seconds is None:
         return "", ""
     step = 1000 * (seconds - training.get("validation_seconds", 0.0)) / iterations
-    return f"{step:.1f}", f"{seconds / 60:.1f}"
+    return f"~{step:.1f}" if alone is None else f"{alone:.1f}", f"{seconds / 60:.1f}"
 
 
 def alike_audit(cell: Filled, ledger: Ledger) -> RunRecord | None:

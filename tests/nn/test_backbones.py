@@ -3,6 +3,7 @@ import torch
 
 from engram.errors import EngramError
 from engram.nn.backbones import BACKBONES, build_backbone
+from engram.nn.backbones.conv5 import ShiftNorm
 from engram.nn.encoder import Encoder
 
 COUNTS = {
@@ -131,3 +132,21 @@ def test_bf16_keeps_float32_outside() -> None:
     rounded = encoder(images)
     assert rounded.dtype == torch.float32
     assert 0 < (rounded - exact).norm() / exact.norm() < 2e-2
+
+
+def test_a_norm_without_gain_is_the_ordinary_one_with_gain_one() -> None:
+    torch.manual_seed(0)
+    ours, ordinary = ShiftNorm(6), torch.nn.BatchNorm2d(6)
+    with torch.no_grad():
+        ordinary.bias.copy_(ours.bias.uniform_(-1, 1))
+    for training in (True, True, False):
+        ours.train(training), ordinary.train(training)
+        images, weights = torch.randn(5, 6, 4, 4), torch.randn(5, 6, 4, 4)
+        found = []
+        for norm in (ours, ordinary):
+            inputs = images.clone().requires_grad_()
+            outputs = norm(inputs)
+            found.append((outputs, *torch.autograd.grad((outputs * weights).sum(), (inputs, norm.bias))))
+        torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(ours.running_var, ordinary.running_var)
+    assert ours(images.bfloat16()).dtype == torch.bfloat16  # else all that follows would leave half precision

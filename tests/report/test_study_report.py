@@ -76,8 +76,19 @@ def test_figures_differences_and_words_of_a_table(tmp_path: Path) -> None:
     found = compare(cells["CML-BGNN", "1-shot"], cells["CML-BGNN w/o B", "1-shot"])
     assert found is not None and found.paired  # both answered the same frozen tasks
     assert "same tasks" in comparisons_table(load_study("table1"), cells)
-    systems = systems_table(load_study("table1"), cells, Ledger(trusted_records(tmp_path)[0]), "runs")
+    records = trusted_records(tmp_path)[0]
+    systems = systems_table(load_study("table1"), cells, Ledger(records), "runs", {})
     assert systems.count("\n| ") >= 24 and "Published, %" in systems
+
+
+def test_a_step_measured_alone_stands_for_that_of_the_run(tmp_path: Path) -> None:
+    training = {"iterations": 1000, "seconds": 60.0, "validation_seconds": 10.0}
+    add_record(tmp_path, "cml_bgnn/mini_5w1s", 0.5, training=training)
+    record = trusted_records(tmp_path)[0][0]
+    alone = {(record.recipe_digest, record.device): 6.92}
+    for steps, told in (({}, "| ~50.0 |"), (alone, "| 6.9 |"), ({("another", record.device): 1.0}, "| ~50.0 |")):
+        cells = cells_of(tmp_path, "table1")
+        assert told in systems_table(load_study("table1"), cells, Ledger([record]), "runs", steps)
 
 
 def test_differences_are_between_models_of_equally_many_iterations(tmp_path: Path) -> None:

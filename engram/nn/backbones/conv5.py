@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.nn.backbones.shape import probe_shape
 
 
-def _shift_norm(width: int) -> nn.BatchNorm2d:
-    """BatchNorm with a learned shift and no gain."""
-    norm = nn.BatchNorm2d(width, affine=False)
-    norm.bias = nn.Parameter(torch.zeros(width))
-    return norm
+class ShiftNorm(nn.BatchNorm2d):
+    """BatchNorm with a learned shift and no gain, y = (x - mean) / sqrt(var + eps) + bias: (n, C, H, W), the same.
+
+    The shift is added outside: on a GPU the fused layer has no gradient for a shift that comes without a gain.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, affine=False)
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        running = self.running_mean, self.running_var
+        normalised = F.batch_norm(x, *running, training=self.training, momentum=self.momentum or 0.0, eps=self.eps)
+        return normalised + self.bias.to(normalised.dtype).view(-1, 1, 1)
 
 
 class Conv5(nn.Module):
@@ -27,7 +37,7 @@ class Conv5(nn.Module):
         for inputs in (image_shape[0], width, width, width, width):
             convolution = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
             nn.init.xavier_normal_(convolution.weight)
-            layers = (convolution, _shift_norm(width), nn.ReLU(inplace=True), nn.Dropout(dropout), nn.MaxPool2d(2))
+            layers = (convolution, ShiftNorm(width), nn.ReLU(inplace=True), nn.Dropout(dropout), nn.MaxPool2d(2))
             self.blocks.append(nn.Sequential(*layers))
         self.out_shape: tuple[int, ...] = (torch.Size(probe_shape(self.blocks, image_shape)).numel(),)
 
