@@ -35,10 +35,14 @@ class CtmConfig:
     """Of each of the three networks: four narrow bottlenecks, or three wide and two narrow ones."""
     combine: Literal["product", "matmul"] = "product"
     """Mask times features element by element (the paper), or as matrices over positions (the public code)."""
+    temperature: float = 1.0
+    """logits are -distance / temperature; the paper has 1, where a mask of 64 shares leaves distances far below 1"""
 
     def __post_init__(self) -> None:
         if self.n_way < 2:
             raise EngramError(f"[method] n_way = {self.n_way} but at least 2 is needed")
+        if self.temperature <= 0:
+            raise EngramError(f"[method] temperature = {self.temperature} but it must be above 0")
         for name in ("concentrated", "reshaped"):
             if getattr(self, name) < 4 or getattr(self, name) % 4:
                 raise EngramError(f"[method] {name} = {getattr(self, name)} but a multiple of 4 is needed")
@@ -103,7 +107,7 @@ class Ctm(EmbeddingMethod):
         self.reshaper = bottlenecks(channels, config.reshaped, config.blocks)
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
-        """logit_c = - sum over the K shots of c of |I(s) - I(q)|,  I(x) = reshaper(f(x)) * mask.
+        """logit_c = - sum over the K shots of c of |I(s) - I(q)| / temperature,  I(x) = reshaper(f(x)) * mask.
 
         Written as K times the mean, with K = S / n_way, so that classes with fewer shots have no advantage.
         """
@@ -115,7 +119,8 @@ class Ctm(EmbeddingMethod):
         improved = reshaped * mask[:, None] if self.config.combine == "product" else reshaped @ mask[:, None]
         support, query = improved.flatten(2).split([n_support, images.shape[1] - n_support], 1)
         to_classes = class_means(distances(support, query), episode.support_labels, episode.n_way)
-        return Prediction(F.log_softmax(-n_support / episode.n_way * to_classes.transpose(1, 2), -1))
+        sharpness = n_support / episode.n_way / self.config.temperature
+        return Prediction(F.log_softmax(-sharpness * to_classes.transpose(1, 2), -1))
 
     def mask(self, support: Tensor, labels: Tensor) -> Tensor:
         """softmax over channels of projector([o_1 ; ... ; o_N]),  o_c = mean over the shots of c of concentrator(f(s)).
