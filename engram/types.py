@@ -49,6 +49,9 @@ class Episode(_Tensors):
     n_way: int
     class_names: Tensor | None = None
     """(B, n_way) int64 identities that persist over a *named* stream; None when labels are local to the task."""
+    hidden_labels: Tensor | None = None
+    """(B, S) labels of all supports, also of those that are -1 above. None but for a protocol that gives them away to
+    reproduce a leak (``hidden_labels_shown``): a method that reads them is no fair one, and the audit says so."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def test_a_whole_audit_prints_its_findings_and_draws_them(project: Project) -> N
     ElementTree.parse(project.root / "a.svg")
     (path,) = project.records()
     record = read_record(path)
-    assert (record.kind, record.note) == ("audit", "x") and len(record.audit) == 19
+    assert (record.kind, record.note) == ("audit", "x") and len(record.audit) == 21
 
 
 def test_a_trained_run_is_audited(project: Project) -> None:

@@ -122,6 +122,7 @@ def with_support_order(episode: Episode, order: Tensor) -> Episode:
         episode,
         support=reorder(episode.support, order),
         support_labels=reorder(episode.support_labels, order),
+        hidden_labels=None if episode.hidden_labels is None else reorder(episode.hidden_labels, order),
     )
 
 
@@ -131,22 +132,17 @@ def relabelled(episode: Episode, new: Tensor) -> Episode:
     labels = torch.where(
         episode.support_labels >= 0, new.gather(1, episode.support_labels.clamp(min=0)), episode.support_labels
     )
+    hidden = None if episode.hidden_labels is None else new.gather(1, episode.hidden_labels)
     names = episode.class_names
     if names is not None:
         names = torch.empty_like(names).scatter_(1, new, names)
-    return replace(episode, support_labels=labels, class_names=names)
+    return replace(episode, support_labels=labels, class_names=names, hidden_labels=hidden)
 
 
 def only_tasks(episode: Episode, tasks: slice) -> Episode:
     """Some of the tasks of a batch."""
-    names = None if episode.class_names is None else episode.class_names[tasks]
-    return replace(
-        episode,
-        support=episode.support[tasks],
-        support_labels=episode.support_labels[tasks],
-        query=episode.query[tasks],
-        class_names=names,
-    )
+    chosen: Episode = episode.part(tasks)
+    return chosen
 
 
 def roll_history(history: History, tasks: int) -> History | None:

@@ -14,14 +14,14 @@ import torch
 
 from engram.bench.asking import Asker, only_tasks
 from engram.bench.fit import check_can_answer
-from engram.bench.probes import Finding, Verdict
+from engram.bench.probes import SELECTION, Finding, Verdict
 from engram.bench.probes_exact import Streams, exact_findings
 from engram.bench.probes_statistical import Bench, SlotOrder, statistical_findings
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.types import Method
+from engram.types import Method, MethodCard
 
 EXACT_STREAMS = 3
 LEAST_SEQUENCES = 20
@@ -76,13 +76,18 @@ def audit(
     device: torch.device | str = "cpu",
     seed: int = 0,
     train_order: SlotOrder = "shuffled",
+    labelled_fraction: float = 1.0,
+    drop_unlabelled: bool = False,
+    hidden_labels_shown: bool = False,
+    chosen_on: str = "",
     quick: bool = False,
 ) -> AuditReport:
     """Audit a method in evaluation mode; the same arguments give the same findings.
 
     ``train_order`` is the slot order the method was trained in: streams are listed that way before a probe changes
     anything, and the worth of the past is measured in it. The class-order and noise probes use both orders always.
-    ``quick`` leaves the statistical probes out.
+    ``chosen_on`` is the split its weights were chosen on, "" where nobody knows. ``quick`` leaves the statistical
+    probes out.
     """
     protocol = Protocol(
         store.info.dataset,
@@ -90,6 +95,9 @@ def audit(
         n_way=n_way,
         n_shot=n_shot,
         n_query=n_query,
+        labelled_fraction=labelled_fraction,
+        drop_unlabelled=drop_unlabelled,
+        hidden_labels_shown=hidden_labels_shown,
         slot_order=train_order,
         stream_length=stream_length,
         names=names,
@@ -98,10 +106,12 @@ def audit(
         n_sequences=n_sequences,
         seed=seed,
     ).for_store(store)
-    return _audit(method, store, protocol, device, quick)
+    return _audit(method, store, protocol, device, quick, chosen_on)
 
 
-def _audit(method: Method, store: Store, protocol: Protocol, device: torch.device | str, quick: bool) -> AuditReport:
+def _audit(
+    method: Method, store: Store, protocol: Protocol, device: torch.device | str, quick: bool, chosen_on: str
+) -> AuditReport:
     """All probes, with the method in evaluation mode and the audit's own random state; both are put back."""
     if protocol.n_way < 2 or (not quick and protocol.n_sequences < LEAST_SEQUENCES):
         raise EngramError(
@@ -115,6 +125,7 @@ def _audit(method: Method, store: Store, protocol: Protocol, device: torch.devic
     try:
         with torch.random.fork_rng(devices=devices):
             findings = exact_findings(_few_streams(asker, store, protocol, device))
+            findings.append(selection(method.card, chosen_on, protocol.split))
             if not quick:
                 torch.manual_seed(protocol.seed)
                 listed = replace(protocol, slot_order="class-order", seed=protocol.seed + 1)
@@ -122,6 +133,13 @@ def _audit(method: Method, store: Store, protocol: Protocol, device: torch.devic
     finally:
         method.train(training)
     return AuditReport(tuple(findings), time.perf_counter() - started, protocol)
+
+
+def selection(card: MethodCard, chosen_on: str, split: str) -> Finding:
+    """What a training says of itself, for no answer of the model can: effect 1 where both splits are the same."""
+    if not chosen_on:
+        return SELECTION.not_applicable(card, "nothing is known of how its weights were chosen")
+    return SELECTION.found(card, float(chosen_on == split), 0.5, f"chosen on {chosen_on}, asked on {split}")
 
 
 def _few_streams(asker: Asker, store: Store, protocol: Protocol, device: torch.device | str) -> Streams:

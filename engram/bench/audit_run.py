@@ -64,7 +64,7 @@ def audit_model(
         on_device = opened.to(where) if where.type == "cuda" else opened
         report = audit(
             method, on_device, **setting, stream_length=stream_length, n_sequences=n_sequences, device=where,
-            train_order=source.recipe.data.slot_order, quick=quick,
+            train_order=source.recipe.data.slot_order, chosen_on=source.chosen_on, quick=quick,
         )  # fmt: skip
     record = replace(
         blank,
@@ -86,5 +86,8 @@ def _setting(recipe: Recipe, given: dict[str, Any]) -> dict[str, Any]:
         "n_query": test.n_query[0],
         "names": test.names,
         "pool_classes": test.pool_classes,
+        "labelled_fraction": test.labelled_fraction,
+        "drop_unlabelled": test.drop_unlabelled,
+        "hidden_labels_shown": test.hidden_labels_shown,
     }
     return tested | {key: value for key, value in given.items() if value is not None}

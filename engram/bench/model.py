@@ -14,6 +14,7 @@ from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, current_commit, new_run_id, software_versions, utc_now
 from engram.methods import METHODS
 from engram.recipes import Recipe, load_recipe
+from engram.train.batches import validation_split
 from engram.train.build import build_method, resolve_method
 from engram.train.checkpoint import Checkpoint, load, load_method
 from engram.train.places import located
@@ -33,6 +34,11 @@ class Source:
     """the recipe whose tasks it answers"""
     trained_by: str = ""
     """run_id of the training run"""
+
+    @property
+    def chosen_on(self) -> str:
+        """The split its weights were chosen on; "" where it was not trained."""
+        return validation_split(self.recipe) if self.trained_by else ""
 
     def blank_record(self, kind: Literal["bench", "audit"], device: torch.device) -> RunRecord:
         return RunRecord(

@@ -112,6 +112,7 @@ _EXACT = (
     Probe("company", "Does an answer depend on the other queries of the task?", declared_by=_sees_company),
     Probe("other tasks of the batch", "Does an answer depend on unrelated tasks computed at the same time?"),
     Probe("later tasks", "Does an answer depend on tasks that come later?"),
+    Probe("hidden labels", "Does an answer depend on labels that the task hides?", opens_label_channel=True),
     Probe("history erased", "Does an answer depend on the past at all?", declared_by=_continual),
     Probe(
         "history permuted",
@@ -121,6 +122,8 @@ _EXACT = (
     ),
     Probe("history foreign", "Does an answer change when another stream's past is put in?", declared_by=_continual),
 )
+
+SELECTION = Probe("selection", "Were the weights chosen on the classes they are tested on?", opens_label_channel=True)
 
 _STATISTICAL = (
     Probe(
@@ -172,5 +175,5 @@ _STATISTICAL = (
     ),
 )
 
-PROBES: dict[str, Probe] = {probe.name: probe for probe in (*_EXACT, *_STATISTICAL)}
+PROBES: dict[str, Probe] = {probe.name: probe for probe in (*_EXACT, SELECTION, *_STATISTICAL)}
 """All questions in the order in which they are reported."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,6 +87,7 @@ def exact_findings(streams: Streams) -> list[Finding]:
         company(streams),
         other_tasks(streams),
         later_tasks(streams),
+        hidden_labels(streams),
         erased,
         *_of_memory(streams, remembers, "history permuted"),
         *_of_memory(streams, remembers, "history foreign"),
@@ -174,6 +176,24 @@ def later_tasks(streams: Streams) -> Finding:
     return streams.judge("later tasks", streams.whole[:, :half], after[:, :half], tolerance)
 
 
+def hidden_labels(streams: Streams) -> Finding:
+    """The labels of unlabelled supports, where tasks carry them, exchanged for other ones."""
+    probe = PROBES["hidden labels"]
+    if all(e.hidden_labels is None or bool((e.support_labels >= 0).all()) for e in streams.episodes):
+        return probe.not_applicable(streams.card, "no task carries the label of an unlabelled support")
+    after = streams.asker.ask([_other_hidden_labels(e, streams.generator) for e in streams.episodes], arm=1)
+    return streams.judge(probe.name, streams.whole, after)
+
+
+def _other_hidden_labels(episode: Episode, generator: torch.Generator) -> Episode:
+    """Every hidden label moved on by 1 to n_way - 1 classes."""
+    assert episode.hidden_labels is not None
+    steps = torch.randint(1, episode.n_way, episode.hidden_labels.shape, generator=generator)
+    moved = (episode.hidden_labels + steps.to(episode.hidden_labels.device)) % episode.n_way
+    known = episode.support_labels >= 0
+    return replace(episode, hidden_labels=torch.where(known, episode.hidden_labels, moved))
+
+
 def history_erased(streams: Streams) -> Finding:
     """The last task with its past and without."""
     probe = PROBES["history erased"]
@@ -206,13 +226,7 @@ def _reordered(answers: Tensor, order: Tensor) -> Tensor:
 
 def _first_of(episode: Episode, other: Episode) -> Episode:
     """The first task of one batch with the remaining tasks of another."""
-    names = None
-    if episode.class_names is not None and other.class_names is not None:
-        names = torch.cat([episode.class_names[:1], other.class_names[1:]])
-    return replace(
-        episode,
-        support=torch.cat([episode.support[:1], other.support[1:]]),
-        support_labels=torch.cat([episode.support_labels[:1], other.support_labels[1:]]),
-        query=torch.cat([episode.query[:1], other.query[1:]]),
-        class_names=names,
-    )
+    parts = {f.name: (getattr(episode, f.name), getattr(other, f.name)) for f in fields(episode)}
+    tensors = {name: pair for name, pair in parts.items() if isinstance(pair[0], Tensor)}
+    mixed: dict[str, Any] = {name: torch.cat([own[:1], rest[1:]]) for name, (own, rest) in tensors.items()}
+    return replace(episode, **mixed)

@@ -17,6 +17,9 @@ from engram.data.store import Store
 from engram.data.streams import distinct, draw_classes
 from engram.types import Answers, Episode
 
+HIDDEN = -2
+"""below -1, what an unlabelled support is told apart by"""
+
 
 @dataclass(frozen=True)
 class TaskList:
@@ -34,6 +37,8 @@ class TaskList:
     """(B, T, n_way) class of the split behind each label"""
     class_names: np.ndarray | None
     """(B, T, n_way) identities that persist over a named stream"""
+    hidden_labels: np.ndarray | None = None
+    """(B, T, S) labels of all supports, where a protocol gives them away"""
 
     @property
     def n_sequences(self) -> int:
@@ -71,15 +76,18 @@ def draw_tasks(store: Store, protocol: Protocol, rng: np.random.Generator, n_seq
 
     support_rows = rows[..., : protocol.n_shown].reshape(n_sequences, steps, -1)
     labels = np.arange(n_way)[:, None]
-    labelled = np.where(np.arange(protocol.n_shown) < protocol.n_labelled, labels, -1)
-    support_labels = np.broadcast_to(labelled.reshape(-1), support_rows.shape)
+    # A hidden label c travels as HIDDEN - c, so that it is shuffled with its image.
+    marked = np.where(np.arange(protocol.n_shown) < protocol.n_labelled, labels, HIDDEN - labels)
+    support_labels = np.broadcast_to(marked.reshape(-1), support_rows.shape)
     query_rows, query_labels = _queries(rows[..., protocol.n_shot :], query_counts)
     if protocol.slot_order == "shuffled":
         support_rows, support_labels = _shuffle(rng, support_rows, support_labels)
         query_rows, query_labels = _shuffle(rng, query_rows, query_labels)
-    support_labels = np.ascontiguousarray(support_labels)
+    hidden = np.where(support_labels < 0, HIDDEN - support_labels, support_labels)
+    support_labels = np.maximum(support_labels, -1)
     known = names if protocol.names == "named" else None
-    return TaskList(support_rows, support_labels, query_rows, query_labels, class_ids, known)
+    shown = hidden if protocol.hidden_labels_shown else None
+    return TaskList(support_rows, support_labels, query_rows, query_labels, class_ids, known, shown)
 
 
 def _distinct_up_to(rng: np.random.Generator, sizes: np.ndarray, count: int) -> np.ndarray:
@@ -144,10 +152,13 @@ def episodes_from(
         return found if found.device == device else found.pin_memory().to(device, non_blocking=True)
 
     support, query = images("support_rows"), images("query_rows")
-    names = lists.get("class_names")
     steps = range(len(support))
+
+    def at(name: str, t: int) -> torch.Tensor | None:
+        return lists[name][t] if name in lists else None
+
     episodes = tuple(
-        Episode(support[t], lists["support_labels"][t], query[t], n_way, None if names is None else names[t])
+        Episode(support[t], lists["support_labels"][t], query[t], n_way, at("class_names", t), at("hidden_labels", t))
         for t in steps
     )
     return episodes, tuple(Answers(lists["query_labels"][t], lists["class_ids"][t]) for t in steps)

@@ -8,7 +8,15 @@ from typing import Any, Literal
 from engram.data.store import Store
 from engram.errors import EngramError
 
-LATER = {"recurrence_gap", "drift", "revisit", "erase_history", "drop_unlabelled", "test_samples"}
+LATER = {
+    "recurrence_gap",
+    "drift",
+    "revisit",
+    "erase_history",
+    "drop_unlabelled",
+    "hidden_labels_shown",
+    "test_samples",
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,8 @@ class Protocol:
     """share of each class's supports that carry their label"""
     drop_unlabelled: bool = False
     """supports without a label are left out of the task ("LabeledOnly"), not shown without it ("Semi")"""
+    hidden_labels_shown: bool = False
+    """tasks carry the labels of unlabelled supports too, as a leak of public code needs them: only to reproduce it"""
     slot_order: Literal["shuffled", "class-order"] = "shuffled"
     """class-order puts query i in class i of every task, as the public code does: only for the paper's rows"""
     stream_length: int = 1

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from engram.errors import check_settings
+from engram.errors import EngramError, check_settings
 from engram.nn import graph
 from engram.nn.backbones.shape import vector_width
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch, equal_shapes
@@ -29,8 +29,9 @@ class EgnnConfig:
     """One graph for all queries of a task; False gives each query its own graph."""
     dropout: float = 0.1
     """Of channels, in all graph layers but the last; 0 on tieredImageNet."""
-    vote: Literal["labelled"] = "labelled"
-    """Who votes for a query's class. Only labelled supports can: an Episode does not carry hidden labels."""
+    vote: Literal["labelled", "all"] = "labelled"
+    """Who votes for a query's class: labelled supports, or all, which needs the labels that a task hides and is the
+    public code's leak; tasks carry them with [test] hidden_labels_shown alone."""
 
 
 class _Layer(nn.Module):
@@ -57,7 +58,8 @@ class Egnn(EmbeddingMethod):
         transductive=True,
         semi_supervised=True,
         departures=(
-            "votes: public code, all supports, hidden labels among them; ours, labelled supports only",
+            "votes: public code, all supports, hidden labels among them; ours, labelled supports only (reference "
+            "preset: all)",
             "edges of unlabelled supports: public code, scored with their labels in training; ours, never scored",
             "inductive graphs: public code, nodes repeat by task and edges by query; ours, both by task",
             "encoder: public code, one call per slot of the batch; ours, one call for all images",
@@ -123,12 +125,25 @@ class Egnn(EmbeddingMethod):
 
     def _vote(self, episodes: Sequence[Episode], edges: Tensor) -> Tensor:
         """Step 5: p_qc = sum over labelled supports of class c of the last layer's edge. -> (T, B, Q, n_way)"""
-        labels = torch.stack([e.support_labels for e in episodes])
+        labels = torch.stack([self._voters(e) for e in episodes])
         n_support, n_query = labels.shape[-1], episodes[0].query.shape[1]
         rows = edges[-1, :, :, n_support:, :n_support]
         if not self.config.transductive:
             rows = rows.squeeze(2).unflatten(1, (-1, n_query))
         return graph.class_vote(rows, labels, episodes[0].n_way)
+
+    def _voters(self, episode: Episode) -> Tensor:
+        """(B, S) labels of the supports that vote, -1 for those that do not."""
+        if self.config.vote == "labelled":
+            return episode.support_labels
+        if episode.hidden_labels is not None:
+            return episode.hidden_labels
+        if not self.training and bool((episode.support_labels < 0).any()):
+            raise EngramError(
+                "[method] vote = 'all' needs the labels that a task hides but these tasks do not show them: set "
+                "hidden_labels_shown = true in [test], or vote = 'labelled'"
+            )
+        return episode.support_labels
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Step 6: balanced edge loss, 0.5 for inner layers and 1 for the last, divided by their number."""

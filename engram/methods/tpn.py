@@ -98,6 +98,8 @@ class Tpn(EmbeddingMethod):
         scales = self.scale_net(nodes.flatten(0, 1).unflatten(1, self.map_shape)) + EPSILON
         scaled = nodes / scales.unflatten(0, nodes.shape[:2])
         exponents = -squared_distances(scaled, scaled).clamp(min=0) / (2 * nodes.shape[-1])
+        itself = torch.eye(nodes.shape[1], dtype=torch.bool, device=nodes.device)
+        exponents = exponents.masked_fill(itself, 0)  # exactly: the difference of two huge squares need not be 0
         ranked = exponents.detach()
         least = ranked.topk(min(self.config.n_neighbours, nodes.shape[1]), -1).values[..., -1:]
         near = ranked >= least - TIE

@@ -16,7 +16,7 @@ from engram.recipes.structure import structure
 
 RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "betas", "class_batch", "drop_unlabelled", "freeze_backbone", "milestones"}
-LATER |= {"stream_length_range", "pool_range", "recurrence_gap", "drift"}
+LATER |= {"stream_length_range", "pool_range", "recurrence_gap", "drift", "hidden_labels_shown", "select_on_test"}
 """keys that came after the first runs: left out of a digest where they are not used, so that it stays the same"""
 
 
@@ -80,6 +80,8 @@ class TrainSettings:
     validation_sequences: int = 100
     freeze_backbone: bool = False
     """the backbone stays as it is, in evaluation mode; the rest is trained"""
+    select_on_test: bool = False
+    """weights are chosen on the test split, as some public code does: only to reproduce that, the audit calls it"""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class TestSettings:
     names: Literal["anonymous", "named"] = "anonymous"
     labelled_fraction: float = 1.0
     drop_unlabelled: bool = False
+    hidden_labels_shown: bool = False
+    """labels that labelled_fraction hides are given away to whoever asks for them: only to reproduce a leak"""
     slot_order: Literal["shuffled", "class-order"] = "shuffled"
 
 

@@ -10,7 +10,7 @@ from engram.ledger import RunRecord, record_path
 from engram.recipes import recipe_names
 from engram.report.audit import NOTE, counts_text, effect_text, findings_table
 from engram.report.rows import dataset_name, describe_protocol, system_name
-from engram.report.tables import markdown_table
+from engram.report.tables import markdown_table, section_text
 
 NO_AUDITS = "No audits are recorded yet."
 EVERY = "all"
@@ -47,6 +47,29 @@ def audit_section(name: str, records: Sequence[RunRecord], runs: str) -> str:
         return NO_AUDITS
     parts = [_overview(audits, runs), NOTE] if name == EVERY else [_one_audit(r, runs) for r in audits]
     return "\n\n".join(parts)
+
+
+def verdict_text(audit: RunRecord) -> str:
+    """``clean``, ``clean, declared: company; class balance``, ``**2 leaks**``: what a short line says of an audit."""
+    named = {v: [f["probe"] for f in audit.audit if f["verdict"] == v] for v in ("leak", "declared")}
+    leaks = len(named["leak"])
+    words = f"**{leaks} leak{'s' if leaks > 1 else ''}**" if leaks else "clean"
+    return f"{words}, declared: {'; '.join(named['declared'])}" if named["declared"] else words
+
+
+def audit_lines(method: str, records: Sequence[RunRecord], runs: str) -> str:
+    """The newest audit of each recipe of a method, a line each; "" where there is none."""
+    lines = [
+        f"- [`{r.recipe_name}`]({record_path(Path(runs), r).as_posix()}), {_streams(r)} streams: {verdict_text(r)}"
+        for r in newest_audits(records)
+        if r.method == method
+    ]
+    return "\n".join(["Audit, the newest of each recipe ([what is asked](../audit.md)):", "", *lines]) if lines else ""
+
+
+def method_section(name: str, records: Sequence[RunRecord], runs: str) -> str:
+    """Results as `section_text` has them; on a method's own page its audits follow."""
+    return "\n\n".join(filter(None, (section_text(name, records, runs), audit_lines(name, records, runs))))
 
 
 def _overview(audits: Sequence[RunRecord], runs: str) -> str:

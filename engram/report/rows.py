@@ -9,6 +9,8 @@ from typing import Any
 
 from engram.ledger import Evaluation, RunRecord, Trainers
 
+HIDDEN_MARK = "hidden labels shown, only to reproduce a leak"
+SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
 CLASS_ORDER_MARK = "class order: slots give the label away, only to reproduce the paper"
 SYSTEM_NAMES = {
     "cml_bgnn": "CML-BGNN",
@@ -142,6 +144,8 @@ def describe_protocol(protocol: Mapping[str, Any], markdown: bool = False) -> st
     if protocol.get("labelled_fraction", 1.0) < 1:
         dropped = ", the rest left out" if protocol.get("drop_unlabelled") else ""
         words.append(f"{100 * protocol['labelled_fraction']:.0f} % labelled{dropped}")
+    if protocol.get("hidden_labels_shown"):
+        words.append(f"**{HIDDEN_MARK}**" if markdown else HIDDEN_MARK)
     if protocol.get("slot_order") == "class-order":
         words.append(f"**{CLASS_ORDER_MARK}**" if markdown else CLASS_ORDER_MARK)
     else:

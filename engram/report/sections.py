@@ -18,14 +18,14 @@ from pathlib import Path
 from engram.errors import EngramError
 from engram.ledger import RunRecord, read_ledger
 from engram.report.api import api_section, check_api_section
-from engram.report.audits import audit_section, check_audit_section
+from engram.report.audits import audit_section, check_audit_section, method_section
 from engram.report.own import check_own_section, own_section
 from engram.report.speed import check_speed_section, speed_section
 from engram.report.stream_figures import FOLDER as FIGURES
 from engram.report.stream_figures import stream_figures
 from engram.report.streams import check_stream_section, stream_section
 from engram.report.study_sections import StudyBook, check_claims_section, check_study_section
-from engram.report.tables import check_section, section_text
+from engram.report.tables import check_section
 
 RUNS = Path("results/runs")
 CARDS = Path("engram/weights")
@@ -38,7 +38,7 @@ def sections_of(folder: Path) -> dict[str, tuple[Fill, Check]]:
     """How each kind of section is filled and checked, from the records of a folder."""
     book = StudyBook(folder)
     return {
-        "results": (section_text, check_section),
+        "results": (method_section, check_section),
         "audit": (audit_section, check_audit_section),
         "streams": (partial(stream_section, folder=folder), check_stream_section),
         "study": (book.section, check_study_section),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engram.ledger import RunRecord, record_path
+from engram.report.audits import verdict_text
 from engram.report.claims import points
 from engram.report.rows import CLASS_ORDER_MARK, describe_protocol
 from engram.report.rows import percent as rows_percent
@@ -26,6 +27,13 @@ SYSTEMS_NOTE = (
     "run, without validation and with whatever shared the device. Audit: the newest of the recipe, else of the "
     "method's recipe that is named."
 )
+
+
+REGIME = {
+    "history": None, "transductive": True, "statistics": "running", "query_statistics": "with_support",
+    "batch_norm": "running", "vote": "labelled",
+}  # fmt: skip
+"""settings that decide what an audit finds, with what holds where a recipe is silent"""
 
 
 def percent(value: float) -> str:
@@ -49,11 +57,10 @@ def paper_text(cell: Filled) -> str:
 
 
 def audit_text(audit: RunRecord | None, recipe: str = "") -> str:
-    """The worst verdict of an audit with its count: ``4 leaks``, ``clean``; "" where there is none."""
+    """What an audit found, and of which recipe where it is another: ``4 leaks``, ``clean, declared: company``."""
     if audit is None:
         return ""
-    counts = {v: sum(f["verdict"] == v for f in audit.audit) for v in ("leak", "declared", "clean")}
-    words = f"**{counts['leak']} leak{'s' if counts['leak'] > 1 else ''}**" if counts["leak"] else "clean"
+    words = verdict_text(audit)
     return words if not recipe or audit.recipe_name == recipe else f"{words} (`{audit.recipe_name}`)"
 
 
@@ -198,13 +205,13 @@ def cost_texts(training: Mapping[str, float], alone: float | None) -> tuple[str,
 
 
 def alike_audit(cell: Filled, ledger: Ledger) -> RunRecord | None:
-    """The newest audit of the same method with the same kind of history, trained in the same slot order."""
+    """The newest audit of the same method in the same `REGIME`, trained in the same slot order."""
     assert cell.recipe is not None
 
-    def kind(method: str, settings: Mapping[str, object], order: object) -> tuple[object, ...]:
-        return method, settings.get("history"), order
+    def kind(settings: Mapping[str, object], order: object) -> tuple[object, ...]:
+        return order, *(settings.get(key, default) for key, default in REGIME.items())
 
-    own = kind(cell.recipe.method, cell.recipe.method_settings, cell.recipe.data.slot_order)
-    audits = [r for r in ledger.records if r.kind == "audit" and r.status == "finished"]
-    alike = [r for r in audits if kind(r.method, r.recipe["method_settings"], r.recipe["data"]["slot_order"]) == own]
+    own = kind(cell.recipe.method_settings, cell.recipe.data.slot_order)
+    audits = [r for r in ledger.records if (r.kind, r.status, r.method) == ("audit", "finished", cell.recipe.method)]
+    alike = [r for r in audits if kind(r.recipe["method_settings"], r.recipe["data"]["slot_order"]) == own]
     return alike[-1] if alike else None

@@ -13,6 +13,7 @@ from engram.recipes import recipe_names
 from engram.report.console import shown_positions
 from engram.report.rows import (
     CLASS_ORDER_MARK,
+    SELECTION_MARK,
     SYSTEM_NAMES,
     ResultRow,
     dataset_name,
@@ -57,7 +58,8 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: 
 def _recipe_cell(row: ResultRow) -> str:
     seed = (row.record.recipe.get("train") or {}).get("seed", row.record.seed)
     variant = f", seed {seed}, settings {row.record.recipe_digest[:6]}" if row.shared_name else ""
-    return f"{dataset_name(row.protocol)}, `{row.record.recipe_name}`{variant}"
+    chosen = f", **{SELECTION_MARK}**" if (row.record.recipe.get("train") or {}).get("select_on_test") else ""
+    return f"{dataset_name(row.protocol)}, `{row.record.recipe_name}`{variant}{chosen}"
 
 
 def results_table(records: Sequence[RunRecord], runs: str = "results/runs", method: str | None = None) -> str:

@@ -54,9 +54,14 @@ def check_ranges(store: Store, protocol: Protocol, ranges: Mapping[str, tuple[in
         replace(protocol, **sizes).check(store)
 
 
+def validation_split(recipe: Recipe) -> str:
+    """The split weights are chosen on: never that of the test, but where a recipe reproduces just that."""
+    return "test" if recipe.train.select_on_test else "val"
+
+
 def validation_protocol(recipe: Recipe, batch_norm: str) -> Protocol:
     """The questions asked during training: the recipe's [test] table on the validation split, first n_query, seed 1."""
-    asked = asked_protocol(recipe, "val", recipe.test.n_query[0], batch_norm)
+    asked = asked_protocol(recipe, validation_split(recipe), recipe.test.n_query[0], batch_norm)
     return replace(asked, n_sequences=recipe.train.validation_sequences, seed=1)
 
 
@@ -71,6 +76,7 @@ def asked_protocol(recipe: Recipe, split: str, n_query: int, batch_norm: str) ->
         n_query=n_query,
         labelled_fraction=test.labelled_fraction,
         drop_unlabelled=test.drop_unlabelled,
+        hidden_labels_shown=test.hidden_labels_shown,
         slot_order=test.slot_order,
         stream_length=test.stream_length,
         pool_classes=test.pool_classes,

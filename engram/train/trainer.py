@@ -24,6 +24,7 @@ from engram.train.batches import (
     training_protocol,
     training_ranges,
     validation_protocol,
+    validation_split,
 )
 from engram.train.build import build_method
 from engram.train.capture import Stepper
@@ -51,9 +52,10 @@ class Trainer:
         plain: bool = False,
         micro_batch: int = 0,
     ) -> None:
-        for split in ("train", "val"):
+        chosen_on = validation_split(recipe)
+        for split in ("train", chosen_on):
             if split not in stores:
-                raise EngramError(f"training needs the splits train and val but {split} was not given")
+                raise EngramError(f"training needs the splits train and {chosen_on} but {split} was not given")
         self.recipe, self.settings, self.stores, self.folder, self.device = recipe, recipe.train, stores, folder, device
         self.method = build_method(recipe, stores["train"].image_shape, device, precision)
         if not self.method.card.trainable:
@@ -66,7 +68,7 @@ class Trainer:
         self.update = Update(self.method, self.optimiser, self.settings, micro_batch)
         self.protocol = training_protocol(recipe).for_store(stores["train"])
         check_ranges(stores["train"], self.protocol, training_ranges(recipe))
-        self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores["val"])
+        self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores[chosen_on])
         for protocol in (self.protocol, self.validation):
             check_can_answer(self.method, protocol)
         self.window = LossWindow()
@@ -97,7 +99,7 @@ class Trainer:
         saved = checkpoints.load(self.folder, "last", self.recipe.method) if resume else None
         if saved:
             self._check_same_run(saved)
-        self.val_store = place(self.stores["val"], self.device)
+        self.val_store = place(self.stores[validation_split(self.recipe)], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
         ranges = training_ranges(self.recipe)

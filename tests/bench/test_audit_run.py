@@ -16,6 +16,7 @@ from engram.data.store import Store
 from engram.errors import EngramError
 from engram.ledger import read_record
 from engram.recipes.schema import Recipe
+from engram.train.checkpoint import load
 from engram.train.loop import train
 
 
@@ -66,6 +67,37 @@ def test_a_checkpoint_is_audited_in_the_order_it_was_trained_in(tmp_path: Path, 
     assert {f["kind"] for f in run.record.audit} == {"exact"}
     again = ask(tmp_path / "run", tmp_path / "runs", store, quick=True, n_way=2, names="named")
     assert again.record.audit == run.record.audit and again.record_file != run.record_file
+
+
+def test_weights_chosen_on_the_test_split_are_a_leak(tmp_path: Path, store: Store) -> None:
+    reference = replace(RECIPE, train=replace(RECIPE.train, select_on_test=True))
+    stores = {split: make_store(5, 6, split=split) for split in ("train", "val", "test")}
+    for recipe, verdict in ((RECIPE, "clean"), (reference, "leak")):
+        folder = tmp_path / verdict
+        train(recipe, stores, folder, device=torch.device("cpu"), progress=False, tensorboard=False)
+        found = ask(folder, tmp_path / "runs", store, quick=True).report["selection"]
+        assert found.verdict == verdict and "asked on test" in found.detail
+    assert load(tmp_path / "leak", "best", RECIPE.method).state.validation["split"] == "test"
+
+
+def test_of_a_floor_nobody_knows_how_it_was_chosen(tmp_path: Path, store: Store, recipe: str) -> None:
+    run = ask("chance", tmp_path / "runs", store, recipe=recipe, quick=True)
+    assert run.report["selection"].verdict == "not applicable"
+
+
+def test_hidden_labels_that_vote_are_a_leak(tmp_path: Path, store: Store) -> None:
+    semi = replace(RECIPE.test, n_shot=3, labelled_fraction=0.4)
+    for vote, verdict in (("labelled", "clean"), ("all", "leak")):
+        recipe = replace(
+            RECIPE,
+            method="egnn",
+            method_settings={"n_layers": 1, "width": 8, "vote": vote},
+            data=replace(RECIPE.data, n_shot=3, labelled_fraction=0.4),
+            test=replace(semi, hidden_labels_shown=True),
+        )
+        found = ask(trained(tmp_path / vote, recipe), tmp_path / "runs", store, quick=True)
+        assert found.report["hidden labels"].verdict == verdict
+        assert found.record.audit_protocol["labelled_fraction"] == 0.4
 
 
 def test_what_cannot_be_audited_is_told_and_leaves_nothing(tmp_path: Path, store: Store, recipe: str) -> None:

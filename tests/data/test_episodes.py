@@ -108,6 +108,19 @@ def test_a_labelled_fraction_hides_the_same_share_of_every_class(toy_store: Stor
         assert ((tasks.support_labels == label).sum(-1) == 2).all()
 
 
+def test_hidden_labels_can_be_shown_and_nothing_else_changes(toy_store: Store) -> None:
+    semi = replace(PROTOCOL, n_shot=5, labelled_fraction=0.4)
+    sealed, shown = (frozen_tasks(toy_store, replace(semi, hidden_labels_shown=s)) for s in (False, True))
+    assert sealed.hidden_labels is None and shown.hidden_labels is not None
+    np.testing.assert_array_equal(sealed.support_rows, shown.support_rows)
+    np.testing.assert_array_equal(sealed.support_labels, shown.support_labels)
+    behind = np.take_along_axis(shown.class_ids, shown.hidden_labels, 2)
+    assert (class_of(toy_store, shown.support_rows) == behind).all()
+    episodes, _ = episodes_at(toy_store, shown, semi.n_way)
+    assert all(e.hidden_labels is not None and bool((e.hidden_labels >= 0).all()) for e in episodes)
+    assert "hidden_labels_shown" not in semi.to_dict()
+
+
 def test_unbalanced_queries_keep_their_total_and_never_repeat(toy_store: Store) -> None:
     tasks = frozen_tasks(toy_store, replace(PROTOCOL, query_balance="dirichlet", n_query=4))
     assert tasks.query_rows.shape[-1] == 16

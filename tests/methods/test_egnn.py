@@ -158,6 +158,23 @@ def test_unlabelled_supports_stay_in_the_graph_without_a_vote():
     assert gap > 1e-4
 
 
+def test_hidden_labels_move_the_vote_of_all_and_no_other():
+    given = episode()[0]
+    semi = replace(
+        given,
+        support_labels=torch.where(torch.arange(WAYS * 2) < WAYS + 1, given.support_labels, -1),
+        hidden_labels=given.support_labels,
+    )
+    others = replace(semi, hidden_labels=torch.where(semi.support_labels < 0, (given.support_labels + 1) % WAYS, 0))
+    with torch.no_grad():
+        fair, all_vote = build(), build(vote="all")
+        assert torch.equal(fair.predict(semi).log_probs, fair.predict(others).log_probs)
+        assert not torch.allclose(all_vote.predict(semi).log_probs, all_vote.predict(others).log_probs)
+        assert torch.equal(all_vote.predict(given).log_probs, fair.predict(given).log_probs)  # nothing is hidden here
+        with pytest.raises(EngramError, match="hidden_labels_shown = true in .test., or vote = 'labelled'"):
+            all_vote.predict(replace(semi, hidden_labels=None))
+
+
 @pytest.mark.parametrize("transductive", [True, False])
 def test_the_loss_in_plain_loops(transductive):
     method, given = build(transductive=transductive), batch(steps=1)

@@ -155,3 +155,15 @@ def test_the_loss_is_over_labelled_supports_and_queries() -> None:
 def test_settings_that_cannot_be_are_told(changes: dict[str, float], told: str) -> None:
     with pytest.raises(EngramError, match=told):
         build(**changes)
+
+
+def test_a_node_with_a_scale_near_zero_leaves_all_answers_finite():
+    """Its scaled squares are huge, and in float32 their difference with themselves is not 0."""
+    given, method = episode(), build().float()
+    given = replace(given, support=given.support.float(), query=given.query.float())
+    method.scale_net.forward = lambda nodes: torch.where(torch.arange(len(nodes))[:, None] == 3, 1e-5, 1.0)
+    ties = method.graph(nodes_of(given))
+    assert bool(torch.isfinite(ties).all())
+    assert bool(torch.isfinite(method.classify(given).log_probs).all())
+    degree = ties.diagonal(dim1=1, dim2=2)
+    assert float(degree.detach()[0, 3]) > 0  # tied to itself, W_ii = 1
