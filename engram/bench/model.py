@@ -99,10 +99,11 @@ def _from_folder(model: str, recipe: str | None, test_samples: int) -> Source:
             f"is for {asked.method}: give a recipe of {checkpoint.state.method}"
         )
 
-    has_posterior = hasattr(resolve_method(asked.method).Config, "test_samples")
-    if test_samples and (not has_posterior or checkpoint.recipe.method_settings.get("bayes") == "none"):
+    config = resolve_method(asked.method).Config
+    key = next((key for key in ("test_samples", "samples") if hasattr(config, key)), "")
+    if test_samples and (not key or checkpoint.recipe.method_settings.get("bayes") == "none"):
         raise EngramError(f"{model} is a {asked.method}, which has no posterior to draw {test_samples} samples from")
-    settings = {"test_samples": test_samples} if test_samples else {}
+    settings = {key: test_samples} if test_samples else {}
 
     def build(store: Store) -> Method:
         _check_images(model, checkpoint, store)

@@ -159,7 +159,8 @@ class Wdae(EmbeddingMethod):
         steps = zip(self.embed(batch.episodes), batch.answers, strict=True)
         parts = torch.stack([torch.stack(self._step(e, a, base, ids)) for e, a in steps]).mean(0)
         nll, reconstruction, accuracy = parts
-        stage_one = F.cross_entropy(cosine_logits(base, self.base_weights, self.scale), ids)
+        # The scale learns from the generated weights alone: base classes are told apart so well that it would grow.
+        stage_one = F.cross_entropy(cosine_logits(base, self.base_weights, self.scale.detach()), ids)
         terms = {"nll": nll, "reconstruction": reconstruction, "stage_one": stage_one, "accuracy": accuracy}
         total = nll + self.config.reconstruction * reconstruction + stage_one
         return LossTerms(total, {name: value.detach() for name, value in terms.items()})

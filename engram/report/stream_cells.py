@@ -31,7 +31,7 @@ SETTING = {
 }
 SPECIAL = ("recurrence_gap", "drift", "revisit")
 """keys of a protocol that make another stream of it; absent or 0 in the setting above"""
-TRANSDUCTIVE = ("propagation_memory", "egnn", "cml_bgnn")
+TRANSDUCTIVE = ("propagation_memory", "egnn", "tpn", "cml_bgnn")
 """unless their settings say otherwise"""
 MEMORIES = {"slot": "memory by slot", "none": "no history", "content": "memory by content"}
 

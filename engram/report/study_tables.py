@@ -165,7 +165,17 @@ def systems_table(
             cell = cells.get((row.label, column))
             if cell and (cell.answers or column == study.columns[0]):
                 body.append(_system_row(row, column, cell, ledger, runs, steps))
-    return f"{markdown_table(header, body, right=(3, 4, 5, 6, 7, 8))}\n\n{SYSTEMS_NOTE}"
+    return f"{markdown_table(header, body, right=(3, 4, 5, 6, 7, 8))}\n\n{SYSTEMS_NOTE}{paper_notes(study, cells)}"
+
+
+def paper_notes(study: Study, cells: CellMap) -> str:
+    """What recipes say of their published figures, a line each; "" where none says anything."""
+    lines = []
+    for row in study.rows:
+        recipes = [c.recipe for column in study.columns if (c := cells.get((row.label, column))) and c.recipe]
+        if recipes and recipes[0].paper and recipes[0].paper.note:
+            lines.append(f"- {row.label}: {recipes[0].paper.note}.")
+    return "\n\nOf the published figures:\n\n" + "\n".join(lines) if lines else ""
 
 
 def _system_row(

@@ -112,7 +112,20 @@ def open_stores(
             raise EngramError(
                 f"{features / split} holds features of {store.info.split}, not of {split}: write them again"
             )
+    _check_one_maker(features, opened)
     return opened
+
+
+def _check_one_maker(features: Path, stores: Mapping[str, Store]) -> None:
+    """Splits that went through different encoders have nothing to say to each other."""
+    makers = {split: store.info.source.split(", from ")[0] for split, store in stores.items()}
+    (first, maker), *others = makers.items()
+    for split, other in others:
+        if other != maker:
+            raise EngramError(
+                f"{features / first} holds {maker} but {features / split} holds {other}: write all splits with one "
+                f"encoder (engram features)"
+            )
 
 
 def check_maker(store: Store, recipe: Recipe) -> None:

@@ -55,12 +55,15 @@ def describe_device(device: torch.device) -> str:
 def adapt(recipe: Recipe, overrides: Mapping[str, Any]) -> Recipe:
     """The recipe with command-line overrides: seed, backbone, dataset, iterations; None keeps the recipe's value.
 
-    Another method than the recipe's has no claim to the recipe's published figure.
+    Another method than the recipe's has no claim to the recipe's published figure, and another backbone none to the
+    settings of the recipe's.
     """
     given = {k: v for k, v in overrides.items() if v is not None}
     train = replace(recipe.train, **{k: given[k] for k in ("seed", "iterations", "precision") if k in given})
     data = replace(recipe.data, **{k: given[k] for k in ("dataset",) if k in given})
     changed = replace(recipe, train=train, data=data, **{k: given[k] for k in ("backbone", "method") if k in given})
+    if changed.backbone != recipe.backbone:
+        changed = replace(changed, backbone_settings={})
     check_recipe(changed, changed.name)
     return changed if changed.method == recipe.method else replace(changed, paper=None)
 

@@ -161,7 +161,13 @@ class Trainer:
         broken = self.window.read(lag)
         if broken is not None:
             told = ", ".join(f"{name} = {value:.4g}" for name, value in self.window.at_break.items())
-            raise EngramError(f"the loss is not finite at step {broken}: {told}; {self._kept()}")
+            inner = self.window.at_break.get("finite_inner_steps")
+            if inner is None or inner >= getattr(self.method.config, "inner_steps", 1):
+                raise EngramError(f"the loss is not finite at step {broken}: {told}; {self._kept()}")
+            raise EngramError(
+                f"the loss is not finite at step {broken}, for the adaptation to a task broke at inner step "
+                f"{int(inner) + 1}: {told}; {self._kept('a lower inner rate in [method]')}"
+            )
         return self.window.recent()
 
     def check_weights(self) -> None:
@@ -170,10 +176,10 @@ class Trainer:
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 raise EngramError(f"the weights ({name}) are not finite after step {self.iteration}: {self._kept()}")
 
-    def _kept(self) -> str:
+    def _kept(self, way_out: str = "a lower learning_rate or with clip") -> str:
         last = checkpoints.last_step(self.folder)
         kept = f"the last good checkpoint {last} is kept" if last else f"no checkpoint was written to {self.folder} yet"
-        return f"{kept}; start again in another folder with a lower learning_rate or with clip"
+        return f"{kept}; start again in another folder with {way_out}"
 
     def validate(self) -> Result:
         """Ask the frozen validation tasks, extend the curves and save. Training goes on as if nobody had asked."""

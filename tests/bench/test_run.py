@@ -170,3 +170,11 @@ def test_results_that_cannot_be_written_are_told(tmp_path: Path, store: Store, r
     (tmp_path / "file").write_text("")
     with pytest.raises(EngramError, match=r"the results folder .*file cannot be made: .*file is not a folder"):
         ask("chance", tmp_path / "file", store, recipe=recipe)
+
+
+def test_samples_go_to_whatever_a_method_calls_them(tmp_path: Path, store: Store) -> None:
+    recipe = replace(RECIPE, method="versa", method_settings={"samples": 4, "width": 8})
+    stores = {split: make_store(5, 6, split=split) for split in ("train", "val")}
+    train(recipe, stores, tmp_path / "run", device=torch.device("cpu"), progress=False, tensorboard=False)
+    few, many = (ask(tmp_path / "run", tmp_path / "runs", store, test_samples=s)[0] for s in (1, 400))
+    assert few.evaluations[0].metrics["nll"] != many.evaluations[0].metrics["nll"]

@@ -119,6 +119,17 @@ def test_features_of_another_split_or_encoder_are_refused(tmp_path: Path, featur
     assert not (tmp_path / "run").exists()
 
 
+def test_splits_of_two_encoders_are_refused(tmp_path: Path, features: Path) -> None:
+    mixed = tmp_path / "mixed"
+    shutil.copytree(features, mixed)
+    described = json.loads((mixed / "test" / "store.json").read_text())
+    described["source"] = described["source"].replace(" by ", " by another/recipe, run 1, not ")
+    (mixed / "test" / "store.json").write_text(json.dumps(described))
+    with pytest.raises(EngramError, match="write all splits with one encoder"):
+        open_stores("toy", ("train", "val", "test"), features=mixed)
+    assert set(open_stores("toy", ("train", "val"), features=mixed)) == {"train", "val"}
+
+
 def test_features_beyond_half_precision_are_refused(run: Path) -> None:
     method = load_method(load(run), CPU)
     with torch.no_grad():

@@ -108,3 +108,10 @@ def test_features_train_without_augmentation(tmp_path: Path) -> None:
 def test_tensorboard_gets_its_curves(tmp_path: Path) -> None:
     go(tmp_path, tensorboard=True)
     assert list((tmp_path / "tensorboard").glob("events.*"))
+
+
+def test_an_inner_rate_that_diverges_names_the_inner_step_and_the_way_out(tmp_path: Path) -> None:
+    settings = {"n_way": 3, "inner_rate": 1e30, "inner_steps": 3}
+    recipe = replace(RECIPE, method="maml", method_settings=settings, data=replace(RECIPE.data, stream_length=1))
+    with pytest.raises(EngramError, match=r"broke at inner step [123]: .*with a lower inner rate in .method."):
+        go(tmp_path / "run", recipe)
