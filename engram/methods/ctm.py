@@ -94,6 +94,9 @@ class Ctm(EmbeddingMethod):
             "BatchNorm: public code, momentum 1 in the shallow encoder, supports and queries apart, one task; ours, "
             "0.1 and all images of the batch in one call",
             "deep backbone: public code, a sigmoid after the stem; ours, ReLU",
+            "training: paper, one task a step, the rate falling every 200,000 (unverified); ours, four a step, "
+            "halved every 50,000",
+            "temperature: paper, 1; ours, the recipe",
         ),
     )
 

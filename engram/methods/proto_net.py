@@ -27,6 +27,11 @@ class ProtoNet(EmbeddingMethod):
         title="Prototypical Net",
         paper="Snell, Swersky & Zemel, NeurIPS 2017",
         exportable=True,
+        departures=(
+            "weights kept: paper, early stopping on the validation loss; ours, the best validation accuracy",
+            "length: paper, until that stop; ours, the recipe",
+            "pixels: paper, not known; ours, mean and spread of miniImageNet",
+        ),
     )
     Config = ProtoNetConfig
 

@@ -91,6 +91,10 @@ class RelationNet(EmbeddingMethod):
             "ours, one call for all images.",
             "Answers: reference, the class of the highest score alone; ours, scores divided by their sum.",
             "Small maps: reference, padding by dataset; ours, padding where a map has less than 10x10 positions.",
+            "Optimisers: reference, two, for encoder and head; ours, one over two groups, clipped apart, the same "
+            "arithmetic.",
+            "Weights kept: reference, best validation (1-shot) or test (5-shot) accuracy; ours, best validation "
+            "accuracy (reference preset: test at 5-shot).",
         ),
     )
 
