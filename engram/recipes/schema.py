@@ -75,7 +75,7 @@ class TrainSettings:
     clip: Literal["none", "global", "per-group", "per-tensor", "value"] = "none"
     clip_value: float = 0.0
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 applies where the device has it; on the CPU training stays fp32"""
+    """bf16 applies where the device has it; on the CPU training stays fp32; products in fp32 are TF32 ones on a GPU"""
     validate_every: int = 1000
     validation_sequences: int = 100
     freeze_backbone: bool = False
