@@ -34,6 +34,9 @@ Order = Annotated[
 Balance = Annotated[
     Literal["balanced", "dirichlet"] | None, arg(metavar="{balanced,dirichlet}", help_behavior_hint=_OF_RECIPE)
 ]
+Statistics = Annotated[
+    Literal["with_support", "queries"] | None, arg(metavar="{with_support,queries}", help_behavior_hint=_OF_RECIPE)
+]
 Names = Annotated[Literal["anonymous", "named"] | None, arg(metavar="{anonymous,named}", help_behavior_hint=_OF_RECIPE)]
 Split = Literal["train", "val", "test"]
 Count = Annotated[int, arg(metavar="N")]

@@ -59,14 +59,23 @@ class Source:
         )
 
 
-def resolve_model(model: str, recipe: str | None, on_features: bool = False, test_samples: int = 0) -> Source:
+def resolve_model(
+    model: str,
+    recipe: str | None,
+    on_features: bool = False,
+    test_samples: int = 0,
+    query_statistics: str | None = None,
+) -> Source:
     """A run or checkpoint folder with its own recipe or another's tasks; or an untrained method with a recipe.
 
     On features a method without weights of its own needs no training: ProtoNet's, or a memory of prototypes.
-    ``test_samples`` has a model with a posterior average that many samples in place of what its settings say.
+    ``test_samples`` has a model with a posterior average that many samples in place of what its settings say;
+    ``query_statistics`` asks one that adapts to its task as if its recipe said so, which training does not depend on.
     """
     if located(Path(model)).exists():
-        return _from_folder(model, recipe, test_samples)
+        return _from_folder(model, recipe, test_samples, query_statistics)
+    if query_statistics:
+        raise EngramError(f"query_statistics = '{query_statistics}' is for trained models, not for '{model}'")
     if test_samples:
         raise EngramError(f"test_samples = {test_samples} is for trained models with a posterior, not for '{model}'")
     return _on_features(model, recipe) if on_features and model in METHODS else _untrained(model, recipe)
@@ -90,7 +99,7 @@ def _on_features(model: str, recipe: str | None) -> Source:
     return Source(build, own, asked)
 
 
-def _from_folder(model: str, recipe: str | None, test_samples: int) -> Source:
+def _from_folder(model: str, recipe: str | None, test_samples: int, query_statistics: str | None) -> Source:
     checkpoint = load(Path(model), which="best")
     asked = load_recipe(recipe) if recipe else checkpoint.recipe
     if asked.method != checkpoint.state.method:
@@ -103,13 +112,18 @@ def _from_folder(model: str, recipe: str | None, test_samples: int) -> Source:
     key = next((key for key in ("test_samples", "samples") if hasattr(config, key)), "")
     if test_samples and (not key or checkpoint.recipe.method_settings.get("bayes") == "none"):
         raise EngramError(f"{model} is a {asked.method}, which has no posterior to draw {test_samples} samples from")
-    settings = {key: test_samples} if test_samples else {}
+    if query_statistics and not hasattr(config, "query_statistics"):
+        raise EngramError(f"{model} is a {asked.method}, which does not normalise queries with those of its task")
+    switched = {"query_statistics": query_statistics} if query_statistics else {}
+    settings = switched | ({key: test_samples} if test_samples else {})
+    # Whoever switches has another recipe's model, that of the preset which differs in nothing else.
+    own = replace(checkpoint.recipe, method_settings={**checkpoint.recipe.method_settings, **switched})
 
     def build(store: Store) -> Method:
         _check_images(model, checkpoint, store)
         return load_method(checkpoint, torch.device("cpu"), None, **settings)
 
-    return Source(build, checkpoint.recipe, asked, checkpoint.state.run_id)
+    return Source(build, own, asked, checkpoint.state.run_id)
 
 
 def _check_images(model: str, checkpoint: Checkpoint, store: Store) -> None:

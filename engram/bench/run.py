@@ -38,15 +38,17 @@ def bench(
     note: str = "",
     features: str | Path | None = None,
     store: Store | None = None,
+    query_statistics: str | None = None,
     **changes: Any,
 ) -> tuple[RunRecord, tuple[Result, ...]]:
     """Answer a recipe's protocols with a checkpoint folder, or with an untrained method by name and a recipe.
 
     ``features`` is a folder of `engram.train.features.write_features`, used in place of the dataset's images.
+    ``query_statistics`` ("with_support" or "queries") asks MAML and its like otherwise than their recipe says.
     ``changes`` replace fields of the protocol: n_way, n_shot, n_query, n_sequences, slot_order, stream_length, ...
     """
     where, results = choose_device(device), Path(results)
-    source = resolve_model(str(model), recipe, features is not None, changes.get("test_samples") or 0)
+    source = resolve_model(str(model), recipe, features is not None, changes.get("test_samples") or 0, query_statistics)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]
     protocols = _protocols(source.asked, split, changes)

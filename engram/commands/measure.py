@@ -31,6 +31,7 @@ def bench(
     revisit: flags.Whole = None,
     erase_history: flags.Switch = False,
     test_samples: flags.Whole = None,
+    query_statistics: flags.Statistics = None,
     features: flags.Features = None,
     predictions: flags.Switch = False,
     note: flags.Note = "",
@@ -55,6 +56,7 @@ def bench(
         revisit: first tasks of a stream that are asked again at its end
         erase_history: answer every task with no past
         test_samples: samples of the posterior averaged for an answer, where the method has a posterior
+        query_statistics: queries normalises a task's queries together, where the method adapts to its task
         predictions: keep the probabilities of every query beside the record
     """
     from engram.bench.run import bench as call
@@ -66,7 +68,7 @@ def bench(
         n_way=n_way, n_shot=n_shot, n_query=n_query, n_sequences=n_sequences, stream_length=stream_length,
         slot_order=slot_order, query_balance=query_balance, note=note, names=names, pool_classes=pool_classes,
         recurrence_gap=recurrence_gap, drift=drift, revisit=revisit, erase_history=erase_history or None,
-        test_samples=test_samples, features=features,
+        test_samples=test_samples, features=features, query_statistics=query_statistics,
     )  # fmt: skip
     Console().print(record_table(record))
     print(f"record: {record_path(results, record)}")

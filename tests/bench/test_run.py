@@ -178,3 +178,18 @@ def test_samples_go_to_whatever_a_method_calls_them(tmp_path: Path, store: Store
     train(recipe, stores, tmp_path / "run", device=torch.device("cpu"), progress=False, tensorboard=False)
     few, many = (ask(tmp_path / "run", tmp_path / "runs", store, test_samples=s)[0] for s in (1, 400))
     assert few.evaluations[0].metrics["nll"] != many.evaluations[0].metrics["nll"]
+
+
+def test_one_training_answers_with_both_statistics(tmp_path: Path, store: Store, run_folder: Path) -> None:
+    recipe = replace(RECIPE, method="maml", method_settings={"n_way": 3, "inner_steps": 1, "test_steps": 1})
+    stores = {split: make_store(5, 6, split=split) for split in ("train", "val")}
+    train(recipe, stores, tmp_path / "maml", device=torch.device("cpu"), progress=False, tensorboard=False)
+    alone = ask(tmp_path / "maml", tmp_path / "runs", store)[0]
+    together = ask(tmp_path / "maml", tmp_path / "runs", store, query_statistics="queries")[0]
+    assert alone.evaluations[0].protocol["batch_norm"] == "support" and alone.recipe_digest == recipe.digest
+    assert together.evaluations[0].protocol["batch_norm"] == "task"
+    preset = replace(recipe, method_settings={**recipe.method_settings, "query_statistics": "queries"})
+    assert together.recipe_digest == preset.digest and together.trained_by == alone.trained_by
+    for model, told in ((run_folder, "does not normalise queries"), ("chance", "is for trained models")):
+        with pytest.raises(EngramError, match=told):
+            ask(model, tmp_path / "runs", store, query_statistics="queries")
