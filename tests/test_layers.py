@@ -23,8 +23,8 @@ ALLOWED: dict[str, set[str]] = {
     "reproduce": {"data", "ledger", "recipes", "report", "reproduce", "studies", "train"},
     "import_public": {"types", "data", "nn", "methods", "recipes", "ledger", "train", "bench"},
 }
-NUMPY_ONLY = ("engram.bench.metrics.", "engram.bench.stream_metrics.")
-"""statistics that have one definition: a report may use them, they need no torch"""
+NUMPY_ONLY = ("engram.bench.metrics.", "engram.bench.stream_metrics.", "engram.bench.per_task.")
+"""statistics and a file format that have one definition: a report may use them, they need no torch"""
 NO_TORCH = ("errors", "ledger", "recipes", "report", "reproduce", "studies", "callable_package")
 FILES = sorted(PACKAGE.rglob("*.py"))
 

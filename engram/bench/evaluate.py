@@ -15,6 +15,7 @@ from rich.progress import Progress
 from engram.bench.encode import encoded
 from engram.bench.fit import check_can_answer
 from engram.bench.metrics import Outcomes, summarise
+from engram.bench.per_task import write_tasks
 from engram.bench.stream_metrics import stream_summary
 from engram.data.episodes import TaskList, episodes_at, frozen_tasks
 from engram.data.protocol import Protocol
@@ -43,12 +44,11 @@ class Result:
 
     def save_tasks(self, path: Path, predictions: bool = False) -> None:
         """Accuracy of every task (so runs can be paired), and labels and probabilities on request; compressed."""
-        arrays = {"correct": self.outcomes.correct.mean(-1, keepdims=True).astype(np.float32)}
+        more = {}
         if predictions:
-            arrays["labels"] = self.outcomes.labels.astype(np.uint8)
-            arrays["probabilities"] = self.outcomes.probabilities.astype(np.float16)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(path, **arrays)
+            more["labels"] = self.outcomes.labels.astype(np.uint8)
+            more["probabilities"] = self.outcomes.probabilities.astype(np.float16)
+        write_tasks(path, self.outcomes.correct.mean(-1, keepdims=True), more)
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ import numpy as np
 from engram.bench.evaluate import Result, evaluate
 from engram.bench.metrics import paired_difference
 from engram.bench.model import resolve_model
+from engram.bench.per_task import read_tasks
 from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.errors import EngramError
@@ -111,8 +112,7 @@ def _questions(evaluation: Evaluation) -> tuple[Any, ...]:
 
 def _correct(record: Path, file: str) -> np.ndarray:
     try:
-        with np.load(record.parent / file) as arrays:
-            return arrays["correct"].astype(np.float64)
+        return read_tasks(record.parent / file)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise EngramError(
             f"the per-task results {record.parent / file} of {record.name} cannot be read: bench the model again"

@@ -6,6 +6,7 @@ every cell answers the same question with the same encoder as the others of its 
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from engram.bench.per_task import read_tasks
 from engram.errors import EngramError
 from engram.ledger import Evaluation, RunRecord
 from engram.report.rows import system_name
@@ -128,9 +130,8 @@ def correctness(cell: Cell, folder: Path) -> np.ndarray:
     """(streams, steps, queries), from the file beside the record."""
     path = folder / cell.evaluation.tasks_file
     try:
-        with np.load(path) as results:
-            return np.asarray(results["correct"], np.float64)
-    except (OSError, KeyError, ValueError) as error:
+        return read_tasks(path)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise EngramError(
             f"the per-task results {path} of run {cell.record.run_id} cannot be read ({error}): restore them from git"
         ) from error

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from engram.bench.per_task import read_tasks
 from engram.errors import EngramError
 from engram.ledger import Evaluation, RunRecord, read_ledger, record_path
 from engram.recipes.schema import digest_of
@@ -55,8 +56,7 @@ def correctness(evaluation: Evaluation, folder: Path) -> np.ndarray:
     """(sequences, steps, queries) shares of right answers, from the file beside the record."""
     path = folder / evaluation.tasks_file
     try:
-        with np.load(path) as arrays:
-            return np.asarray(arrays["correct"], np.float64)
+        return read_tasks(path)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise EngramError(f"its per-task results {path} cannot be read ({error}): restore them from git") from error
 

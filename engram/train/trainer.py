@@ -36,7 +36,7 @@ from engram.train.optimise import (
     unpack_optimiser,
 )
 from engram.train.update import Update
-from engram.train.window import LossWindow
+from engram.train.window import LOWER_RATE, LossWindow
 
 
 class Trainer:
@@ -53,9 +53,8 @@ class Trainer:
         micro_batch: int = 0,
     ) -> None:
         chosen_on = validation_split(recipe)
-        for split in ("train", chosen_on):
-            if split not in stores:
-                raise EngramError(f"training needs the splits train and {chosen_on} but {split} was not given")
+        if absent := sorted({"train", chosen_on} - set(stores)):
+            raise EngramError(f"training needs the splits train and {chosen_on} but {absent[0]} was not given")
         self.recipe, self.settings, self.stores, self.folder, self.device = recipe, recipe.train, stores, folder, device
         self.method = build_method(recipe, stores["train"].image_shape, device, precision)
         if not self.method.card.trainable:
@@ -160,14 +159,8 @@ class Trainer:
         """The present losses, or without waiting for the device those before. One not finite ends the run here."""
         broken = self.window.read(lag)
         if broken is not None:
-            told = ", ".join(f"{name} = {value:.4g}" for name, value in self.window.at_break.items())
-            inner = self.window.at_break.get("finite_inner_steps")
-            if inner is None or inner >= getattr(self.method.config, "inner_steps", 1):
-                raise EngramError(f"the loss is not finite at step {broken}: {told}; {self._kept()}")
-            raise EngramError(
-                f"the loss is not finite at step {broken}, for the adaptation to a task broke at inner step "
-                f"{int(inner) + 1}: {told}; {self._kept('a lower inner rate in [method]')}"
-            )
+            told, way_out = self.window.told(broken, getattr(self.method.config, "inner_steps", 1))
+            raise EngramError(f"{told}; {self._kept(way_out)}")
         return self.window.recent()
 
     def check_weights(self) -> None:
@@ -176,7 +169,7 @@ class Trainer:
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 raise EngramError(f"the weights ({name}) are not finite after step {self.iteration}: {self._kept()}")
 
-    def _kept(self, way_out: str = "a lower learning_rate or with clip") -> str:
+    def _kept(self, way_out: str = LOWER_RATE) -> str:
         last = checkpoints.last_step(self.folder)
         kept = f"the last good checkpoint {last} is kept" if last else f"no checkpoint was written to {self.folder} yet"
         return f"{kept}; start again in another folder with {way_out}"

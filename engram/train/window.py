@@ -14,6 +14,8 @@ RECENT = 20
 """steps whose mean is shown as the present loss"""
 
 
+LOWER_RATE = "a lower learning_rate or with clip"
+
 Row = tuple[int, tuple[str, ...], Tensor]
 """a step, the names of its loss and terms, and their values on the device"""
 
@@ -79,6 +81,16 @@ class LossWindow:
             if broken is None and not math.isfinite(numbers["loss"]):
                 broken, self.at_break = step, numbers
         return broken
+
+    def told(self, step: int, inner_steps: int) -> tuple[str, str]:
+        """What broke at a step, in words with its numbers, and the way out: another inner rate where a task's
+        adaptation of ``inner_steps`` steps broke first."""
+        numbers = ", ".join(f"{name} = {value:.4g}" for name, value in self.at_break.items())
+        inner = self.at_break.get("finite_inner_steps", inner_steps)
+        if inner >= inner_steps:
+            return f"the loss is not finite at step {step}: {numbers}", LOWER_RATE
+        where = f"for the adaptation to a task broke at inner step {int(inner) + 1}"
+        return f"the loss is not finite at step {step}, {where}: {numbers}", "a lower inner rate in [method]"
 
     def recent(self) -> dict[str, float]:
         """Means over the last `RECENT` steps that were read."""

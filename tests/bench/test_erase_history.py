@@ -12,6 +12,7 @@ from toy_store import make_store
 
 from engram.bench.evaluate import evaluate
 from engram.bench.metrics import paired_difference
+from engram.bench.per_task import read_tasks
 from engram.bench.run import bench, compare
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.protocol import Protocol
@@ -121,7 +122,7 @@ def test_a_memory_of_features_needs_no_training_and_its_past_is_compared(feature
     assert [e.protocol.get("erase_history") for e in (*kept.evaluations, *erased.evaluations)] == [None, True]
     rows = compare(first, second)
     assert [row["part"] for row in rows] == ["all", "last quarter"]
-    correct = [np.load(p.parent / r.evaluations[0].tasks_file)["correct"] for p, r in ((first, kept), (second, erased))]
+    correct = [read_tasks(p.parent / r.evaluations[0].tasks_file) for p, r in ((first, kept), (second, erased))]
     assert correct[0].shape[:2] == (20, 8)
     for row, part in zip(rows, ([c[:, :] for c in correct], [c[:, 6:] for c in correct]), strict=True):
         assert {**row, **paired_difference(*(c.astype(np.float64) for c in part))} == row

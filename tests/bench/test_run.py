@@ -131,7 +131,7 @@ def test_per_query_predictions_on_request(tmp_path: Path, store: Store, recipe: 
         record, path = ask("pixel_centroid", tmp_path / "runs", store, recipe=recipe, n_query=2, predictions=wanted)
         with np.load(path.parent / record.evaluations[0].tasks_file) as tasks:
             assert ("probabilities" in tasks) is wanted
-            assert tasks["correct"].shape == (8, 1, 1) and ("labels" in tasks) is wanted
+            assert tasks["level_of_task"].shape == (8, 1, 1) and ("labels" in tasks) is wanted
             if wanted:
                 right = tasks["probabilities"].argmax(-1) == tasks["labels"]
                 assert right.mean() == pytest.approx(record.evaluations[0].metrics["accuracy"], abs=1e-3)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from toy_run import RECIPE, Watched, make_stores
 
+from engram.bench.per_task import read_tasks
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.ledger import read_ledger, read_record
@@ -56,9 +57,10 @@ def test_per_task_results_lie_beside_the_record(tmp_path: Path, predictions: boo
     assert len(run.record.evaluations) == 2
     for evaluation in run.record.evaluations:
         assert evaluation.tasks_file.startswith("tasks/" + run.record_file.stem)
+        correct = read_tasks(run.record_file.parent / evaluation.tasks_file)
+        assert correct.shape == (5, 2, 1)
+        assert correct.mean() == pytest.approx(evaluation.metrics["accuracy"], abs=1e-3)
         with np.load(run.record_file.parent / evaluation.tasks_file) as tasks:
-            assert tasks["correct"].shape == (5, 2, 1)
-            assert tasks["correct"].mean() == pytest.approx(evaluation.metrics["accuracy"], abs=1e-3)
             assert ("probabilities" in tasks) is predictions
 
 

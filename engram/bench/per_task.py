@@ -1,0 +1,32 @@
+"""Accuracy of every task of an evaluation, in a file beside its record: paired comparisons are made of it. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MOST_LEVELS = 256
+
+
+def write_tasks(path: Path, correct: np.ndarray, more: Mapping[str, np.ndarray] | None = None) -> None:
+    """``correct`` (sequences, steps, 1) float32 and other arrays, compressed.
+
+    An accuracy of Q queries has Q + 1 values at most: they are kept once, and a byte for each task that names one.
+    """
+    levels, names = np.unique(correct.astype(np.float32), return_inverse=True)
+    arrays: dict[str, Any] = {"levels": levels, "level_of_task": names.reshape(correct.shape).astype(np.uint8)}
+    if len(levels) > MOST_LEVELS:
+        arrays = {"correct": correct.astype(np.float32)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, **(arrays | dict(more or {})))
+
+
+def read_tasks(path: Path) -> np.ndarray:
+    """(sequences, steps, 1) float64. Raises OSError, KeyError, ValueError or BadZipFile where the file is none."""
+    with np.load(path) as arrays:
+        if "correct" in arrays:
+            return np.asarray(arrays["correct"], np.float64)
+        return np.asarray(arrays["levels"][arrays["level_of_task"]], np.float64)
