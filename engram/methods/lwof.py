@@ -60,8 +60,8 @@ class Lwof(EmbeddingMethod):
             "the same loss, so that feature stores, which carry no classifier, serve as well",
             "base queries: reference, 15 of each task's own; ours, class_batch images shared by the tasks of a step, "
             "those of a task's set-aside classes left out",
-            "optimiser: reference, SGD with Nesterov momentum and rates 0.1, 0.006, 0.0012, 0.00024; ours, the recipe: "
-            "SGD with plain momentum, cosine schedule",
+            "optimiser: reference, SGD with Nesterov momentum and rates 0.1, 0.006, 0.0012, 0.00024; ours, the same, "
+            "in the short recipe plain momentum and a cosine schedule",
             "crops: reference, padded by 8 pixels; ours, by 4",
         ),
     )

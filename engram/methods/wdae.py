@@ -104,8 +104,8 @@ class Wdae(EmbeddingMethod):
             "base weights: paper, stage one's cosine classifier as it is; ours, learnt beside the denoiser by stage "
             "one's loss on class_batch, the denoiser's gradient kept away from them, so that feature stores serve too",
             "base queries: reference, each task's own; ours, class_batch images shared by the tasks of a step",
-            "optimiser: reference (ImageNet), SGD with Nesterov momentum, 0.01 then 0.001; ours, the recipe: SGD with "
-            "plain momentum, cosine schedule",
+            "optimiser: reference (ImageNet), SGD with Nesterov momentum, 0.01 then 0.001; ours, the same, in the "
+            "short recipe plain momentum and a cosine schedule",
             "encoder: paper, WRN-28-10 at 80x80 with stride 2 in all stages; ours, the recipe's, at 84x84",
         ),
     )

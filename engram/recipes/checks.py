@@ -44,6 +44,16 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         raise EngramError(
             f"{where} [train]: schedule 'step' needs schedule_step of at least 1, not {train.schedule_step}"
         )
+    if train.milestone_factors and len(train.milestone_factors) != len(train.milestones):
+        raise EngramError(
+            f"{where} [train]: {len(train.milestone_factors)} milestone_factors for {len(train.milestones)} "
+            f"milestones; give one for each, or none"
+        )
+    if train.nesterov and not (train.optimiser == "sgd" and train.momentum > 0):
+        raise EngramError(
+            f"{where} [train]: nesterov needs optimiser = 'sgd' with momentum above 0 but they are '{train.optimiser}' "
+            f"and {train.momentum}"
+        )
     if (train.schedule == "milestones") != bool(train.milestones) or min(train.milestones, default=1) < 1:
         raise EngramError(
             f"{where} [train]: schedule '{train.schedule}' with milestones = {list(train.milestones)}; schedule "

@@ -17,6 +17,7 @@ from engram.recipes.structure import structure
 RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "betas", "class_batch", "drop_unlabelled", "freeze_backbone", "milestones"}
 LATER |= {"stream_length_range", "pool_range", "recurrence_gap", "drift", "hidden_labels_shown", "select_on_test"}
+LATER |= {"nesterov", "milestone_factors"}
 """keys that came after the first runs: left out of a digest where they are not used, so that it stays the same"""
 
 
@@ -64,6 +65,8 @@ class TrainSettings:
     weight_decay: float = 0.0
     momentum: float = 0.9
     """for sgd"""
+    nesterov: bool = False
+    """for sgd with momentum: the gradient is taken where the momentum leads"""
     betas: tuple[float, ...] = ()
     """for adam; () = 0.9 and 0.999"""
     schedule: Literal["constant", "step", "milestones", "linear", "cosine"] = "constant"
@@ -71,6 +74,8 @@ class TrainSettings:
     """iterations between drops, for step"""
     milestones: tuple[int, ...] = ()
     """iterations of the drops, for milestones"""
+    milestone_factors: tuple[float, ...] = ()
+    """what the first rate is multiplied by from each milestone on; [] = schedule_factor at every one, one on another"""
     schedule_factor: float = 0.5
     clip: Literal["none", "global", "per-group", "per-tensor", "value"] = "none"
     clip_value: float = 0.0

@@ -45,6 +45,7 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
             groups,
             lr=settings.learning_rate,
             momentum=settings.momentum,
+            nesterov=settings.nesterov,
             weight_decay=settings.weight_decay,
             fused=True,
         )
@@ -58,14 +59,18 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
 def learning_rate_factor(settings: TrainSettings, iteration: int, progress: float | None = None) -> float:
     """What the learning rate is multiplied by before step ``iteration`` (counted from 0).
 
-    constant: 1;  step: schedule_factor ^ floor(iteration / schedule_step);  milestones: schedule_factor ^ those passed;
+    constant: 1;  step: schedule_factor ^ floor(iteration / schedule_step);  milestones: schedule_factor ^ those passed,
+    or the last passed one's own of milestone_factors;
     linear: 1 - progress;  cosine: (1 + cos(pi * progress)) / 2, where progress is iteration / iterations unless given.
     A pure function, so a resumed run needs no scheduler state.
     """
     if settings.schedule == "step":
         return float(settings.schedule_factor ** (iteration // settings.schedule_step))
     if settings.schedule == "milestones":
-        return float(settings.schedule_factor ** sum(iteration >= passed for passed in settings.milestones))
+        passed = sum(iteration >= milestone for milestone in settings.milestones)
+        if settings.milestone_factors:
+            return (1.0, *settings.milestone_factors)[passed]
+        return float(settings.schedule_factor**passed)
     progress = min(1.0, iteration / settings.iterations if progress is None else progress)
     if settings.schedule == "linear":
         return 1 - progress

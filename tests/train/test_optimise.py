@@ -43,6 +43,8 @@ def test_schedules_are_pure_functions_of_the_iteration() -> None:
     assert [learning_rate_factor(step, i) for i in (0, 29, 30, 59, 60, 99)] == [1, 1, 0.5, 0.5, 0.25, 0.125]
     drops = replace(SETTINGS, schedule="milestones", milestones=(30, 40), schedule_factor=0.5)
     assert [learning_rate_factor(drops, i) for i in (0, 29, 30, 39, 40, 99)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
+    uneven = replace(drops, milestone_factors=(0.06, 0.012))
+    assert [learning_rate_factor(uneven, i) for i in (0, 29, 30, 39, 40, 99)] == [1, 1, 0.06, 0.06, 0.012, 0.012]
     linear = replace(SETTINGS, schedule="linear")
     assert [learning_rate_factor(linear, i) for i in (0, 25, 100)] == pytest.approx([1, 0.75, 0])
     assert learning_rate_factor(linear, 25, progress=0.5) == pytest.approx(0.5)
@@ -51,6 +53,21 @@ def test_schedules_are_pure_functions_of_the_iteration() -> None:
     assert learning_rate_factor(cosine, 25) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
     assert learning_rate_factor(cosine, 25, progress=0.5) == pytest.approx(0.5)
     assert learning_rate_factor(cosine, 25, progress=1.7) == pytest.approx(0)
+
+
+def test_nesterov_momentum_takes_the_gradient_where_momentum_leads() -> None:
+    """p <- p - lr (g + m v), v <- m v + g: written out for two steps of a constant gradient."""
+    settings = replace(SETTINGS, optimiser="sgd", learning_rate=0.1, momentum=0.9, nesterov=True)
+    method = TwoGroups()
+    optimiser = build_optimiser(method, settings, CPU)
+    weight = method.backbone.weight
+    expected, velocity = weight.detach().clone(), 0.0
+    for _ in range(2):
+        weight.grad = torch.ones_like(weight)
+        optimiser.step()
+        velocity = 0.9 * velocity + 1
+        expected = expected - 0.1 * (1 + 0.9 * velocity)
+    torch.testing.assert_close(weight.detach(), expected)
 
 
 def test_groups_keep_their_own_rate_under_a_schedule() -> None:
