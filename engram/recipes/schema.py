@@ -17,7 +17,7 @@ from engram.recipes.structure import structure
 RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "betas", "class_batch", "drop_unlabelled", "freeze_backbone", "milestones"}
 LATER |= {"stream_length_range", "pool_range", "recurrence_gap", "drift", "hidden_labels_shown", "select_on_test"}
-LATER |= {"nesterov", "milestone_factors"}
+LATER |= {"nesterov", "milestone_factors", "validation_queries"}
 """keys that came after the first runs: left out of a digest where they are not used, so that it stays the same"""
 
 
@@ -83,6 +83,8 @@ class TrainSettings:
     """bf16 applies where the device has it; on the CPU training stays fp32; products in fp32 are TF32 ones on a GPU"""
     validate_every: int = 1000
     validation_sequences: int = 100
+    validation_queries: int = 0
+    """queries per class in validation; 0 = the first of [test] n_query. More of them choose weights by less chance."""
     freeze_backbone: bool = False
     """the backbone stays as it is, in evaluation mode; the rest is trained"""
     select_on_test: bool = False

@@ -60,8 +60,10 @@ def validation_split(recipe: Recipe) -> str:
 
 
 def validation_protocol(recipe: Recipe, batch_norm: str) -> Protocol:
-    """The questions asked during training: the recipe's [test] table on the validation split, first n_query, seed 1."""
-    asked = asked_protocol(recipe, validation_split(recipe), recipe.test.n_query[0], batch_norm)
+    """The questions asked during training: the recipe's [test] table on the validation split, with its first n_query
+    unless [train] has a number of its own, seed 1."""
+    n_query = recipe.train.validation_queries or recipe.test.n_query[0]
+    asked = asked_protocol(recipe, validation_split(recipe), n_query, batch_norm)
     return replace(asked, n_sequences=recipe.train.validation_sequences, seed=1)
 
 

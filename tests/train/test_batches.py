@@ -103,3 +103,12 @@ def test_recurrence_and_drift_of_a_recipe_reach_its_streams() -> None:
     recipe = replace(RECIPE, data=data, test=test)
     for protocol in (training_protocol(recipe), validation_protocol(recipe, "none"), *protocols_of(recipe)):
         assert (protocol.recurrence_gap, protocol.drift) == (1, 0.25)
+
+
+def test_validation_asks_as_many_queries_as_training_says() -> None:
+    recipe = replace(RECIPE, test=replace(RECIPE.test, n_query=(1, 4)))
+    assert validation_protocol(recipe, "running").n_query == 1
+    more = replace(recipe, train=replace(recipe.train, validation_queries=4))
+    assert validation_protocol(more, "running").n_query == 4
+    assert [p.n_query for p in protocols_of(more)] == [1, 4]
+    assert replace(more, train=replace(more.train, validation_queries=0)).digest == recipe.digest != more.digest
