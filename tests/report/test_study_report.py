@@ -15,11 +15,12 @@ from study_ledger import add_record, write_study
 
 from engram.errors import EngramError
 from engram.ledger import record_path
+from engram.report.audits import verdict_text
 from engram.report.sections import rebuild
 from engram.report.study_cells import alike, compare, fill, measured
 from engram.report.study_report import write_report
 from engram.report.study_sections import StudyBook
-from engram.report.study_tables import comparisons_table, study_table, systems_table
+from engram.report.study_tables import alike_audit, comparisons_table, many_queries_text, study_table, systems_table
 from engram.studies import load_study, study_names
 from engram.studies.jobs import jobs_of
 from engram.studies.matching import Ledger
@@ -89,6 +90,28 @@ def test_a_step_measured_alone_stands_for_that_of_the_run(tmp_path: Path) -> Non
     for steps, told in (({}, "| ~50.0 |"), (alone, "| 6.9 |"), ({("another", record.device): 1.0}, "| ~50.0 |")):
         cells = cells_of(tmp_path, "table1")
         assert told in systems_table(load_study("table1"), cells, Ledger([record]), "runs", steps)
+
+
+def test_fifteen_queries_stand_beside_the_published_figure_and_name_their_seed(tmp_path: Path) -> None:
+    add_record(tmp_path, "proto_net/mini_5w1s", 0.5, seed=111, number=1)
+    cell = cells_of(tmp_path, "table1")["Prototypical Net", "1-shot"]
+    (alone,) = re.findall(r"^([\d.]+) ± [\d.]+ \(([+-][\d.]+)\)$", many_queries_text(cell))
+    assert float(alone[0]) - 49.42 == pytest.approx(float(alone[1]))  # what its own paper has
+    add_record(tmp_path, "proto_net/mini_5w1s", 0.6, seed=222, number=2)
+    cell = cells_of(tmp_path, "table1")["Prototypical Net", "1-shot"]
+    first, second = many_queries_text(cell).split("; ")
+    assert first.startswith(alone[0]) and first.endswith(", seed 111") and second.endswith(", seed 222")
+
+
+def test_an_audit_is_lent_within_one_regime_only(tmp_path: Path) -> None:
+    add_record(tmp_path, "relation_net/mini_5w1s", 0.5, number=1)
+    found = [{"probe": "company", "verdict": "declared"}, {"probe": "repeat", "verdict": "clean"}]
+    reference = add_record(tmp_path, "relation_net/glyphs_reference", kind="audit", number=2, audit=found)
+    cell = cells_of(tmp_path, "table1")["Relation Net", "1-shot"]
+    assert verdict_text(reference) == "clean, declared: company"
+    assert alike_audit(cell, Ledger([reference])) is None  # its queries are normalised together
+    own = add_record(tmp_path, "relation_net/glyphs_quick", kind="audit", number=3, audit=found[1:])
+    assert alike_audit(cell, Ledger([reference, own])) == own and verdict_text(own) == "clean"
 
 
 def test_differences_are_between_models_of_equally_many_iterations(tmp_path: Path) -> None:

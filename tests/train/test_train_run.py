@@ -110,6 +110,9 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
     assert (changed.backbone, changed.data) == ("conv64", replace(SMALL.data, dataset="glyphs"))
     assert changed.test == SMALL.test and changed.method == SMALL.method
     assert [p.dataset for p in protocols_of(changed)] == ["glyphs", "glyphs"]
+    narrow = replace(SMALL, backbone="conv32", backbone_settings={"width": 8})
+    assert adapt(narrow, {"seed": 3}).backbone_settings == {"width": 8}
+    assert adapt(narrow, {"backbone": "conv4"}).backbone_settings == {}  # another backbone has other keys
 
 
 def test_what_needs_no_training_is_refused(tmp_path: Path) -> None:
