@@ -107,7 +107,7 @@ def _seconds(point: Point, stores: dict[str, Store], device: torch.device, argum
         point.recipe, stores, Path("no-such-run"), device, arguments.precision, arguments.plain, arguments.micro_batch
     )
     trainer.begin(resume=False)
-    return whole_steps(trainer, min(BLOCKS, arguments.repeats), WARM_UP)
+    return whole_steps(trainer, min(BLOCKS, arguments.repeats), WARM_UP, looks=1)
 
 
 def _by_axis(recipe: Recipe, image_size: int, measured: Sequence[tuple[Point, float]]) -> dict[str, dict[str, Any]]:
