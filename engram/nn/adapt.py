@@ -28,6 +28,8 @@ Adapted = Callable[[Weights, Tensor, Tensor], tuple[Weights, Tensor]]
 
 IMAGES_AT_ONCE = 1024
 """images in one call of a network that answers; more go in chunks, which changes no answer"""
+SMALL_TASK = 2**18
+"""numbers in a task's images up to which a CPU is faster with tasks side by side, their maps being in cache"""
 
 
 def linear_head(backbone: nn.Module, n_way: int) -> nn.Linear:
@@ -151,10 +153,15 @@ def tasks_at_once(images: int) -> int:
     return max(1, IMAGES_AT_ONCE // max(1, images))
 
 
+def _side_by_side(images: Tensor, at_most: int) -> int:
+    """Chunk of a vmap over tasks (B, n, ...): one by one on a CPU unless they are small. It changes no answer."""
+    return at_most if images.is_cuda or images[0].numel() <= SMALL_TASK else 1
+
+
 def over_tasks(function: Callable[..., Any], weights: Weights, tasks: Sequence[Tensor], images: int) -> Any:
     """``function(weights, *task)`` for every task of (B, ...) tensors; a task costs so many ``images``."""
     axes = (None, *(0 for _ in tasks))
-    spread = vmap(function, axes, randomness="different", chunk_size=tasks_at_once(images))
+    spread = vmap(function, axes, randomness="different", chunk_size=_side_by_side(tasks[0], tasks_at_once(images)))
     return spread(_constants(weights), *tasks)
 
 
@@ -173,7 +180,8 @@ def meta_loss(
     """
     differentiated = grad_and_value(task_loss, has_aux=True)
     axes = (None, *(0 for _ in tasks))
-    spread = vmap(differentiated, axes, randomness="different", chunk_size=at_once or None)
+    chunk = _side_by_side(tasks[0], at_once or len(tasks[0]))
+    spread = vmap(differentiated, axes, randomness="different", chunk_size=chunk)
     gradients, (values, rest) = spread(_constants(weights), *tasks)
     means = {name: gradient.mean(0) for name, gradient in gradients.items()}
     return with_gradient(values.mean(), weights, means), rest
@@ -216,7 +224,7 @@ def answers(
         return query_logits(lambda x: network(phi, x), support, query, together).log_softmax(-1)
 
     images = n_query if together else (n_support + 1) * n_query  # many more than for adaptation, hence apart
-    return vmap(answer, chunk_size=tasks_at_once(images))(phi, support, query), losses
+    return vmap(answer, chunk_size=_side_by_side(query, tasks_at_once(images)))(phi, support, query), losses
 
 
 def with_gradient(value: Tensor, parameters: Weights, gradients: Weights) -> Tensor:

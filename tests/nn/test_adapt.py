@@ -188,3 +188,8 @@ def test_a_head_has_as_many_rows_as_it_was_given():
     assert head.weight.abs().max() <= (6 / 105) ** 0.5
     with pytest.raises(EngramError, match=r"n_way = 5 but a task has 6 classes: train with n_way = 6"):
         adapt.check_ways(6, head)
+
+
+def test_on_a_cpu_small_tasks_go_side_by_side_and_large_ones_one_by_one() -> None:
+    assert adapt._side_by_side(torch.zeros(4, 80, 1, 28, 28), 4) == 4
+    assert adapt._side_by_side(torch.zeros(4, 80, 3, 84, 84), 4) == 1
