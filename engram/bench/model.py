@@ -133,6 +133,11 @@ def _check_images(model: str, checkpoint: Checkpoint, store: Store) -> None:
             f"{model} was trained on images of {trained_on} but those of {store.info.dataset} are {here}: "
             f"give a recipe for the dataset it was trained on"
         )
+    if (made := checkpoint.state.features) and store.maker and store.maker != made:
+        raise EngramError(
+            f"{model} was trained on {made} but these are {store.maker}: a head knows the features of one encoder "
+            f"alone, so write those with engram features"
+        )
 
 
 def _untrained(model: str, recipe: str | None) -> Source:

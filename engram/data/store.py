@@ -63,6 +63,12 @@ class Store:
         return tuple(self.images.shape[1:])
 
     @property
+    def maker(self) -> str:
+        """Who made them, where these are features: encoder, recipe, run and step; "" for images."""
+        maker = self.info.source.split(", from ")[0]
+        return maker if maker.startswith("features of ") else ""
+
+    @property
     def digest(self) -> str:
         return self.info.digest
 

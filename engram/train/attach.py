@@ -28,9 +28,13 @@ def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
     recipe = replace(recipe, backbone_settings=bottom.recipe.backbone_settings)
     weights = {**top.tensors("weights")}
     weights |= {k: v for k, v in bottom.tensors("weights").items() if k.startswith(PREFIX)}
-    state = replace(
-        top.state, recipe=recipe.to_dict(), recipe_digest=recipe.digest, image_shape=bottom.state.image_shape
-    )
+    shape = bottom.state.image_shape
+    state = replace(top.state, recipe=recipe.to_dict(), recipe_digest=recipe.digest, image_shape=shape, features="")
     fitted = build_method(recipe, state.image_shape, torch.device("cpu")).state_dict()
     check_fit(fitted, weights, f"the head of {head} does not fit the encoder of {encoder}")
+    if top.state.features and f"run {bottom.state.run_id}, " not in top.state.features:
+        raise EngramError(
+            f"{head} was trained on {top.state.features} but {encoder} is run {bottom.state.run_id}: attach it to the "
+            f"encoder that made its features"
+        )
     return write_packed(state, weights, out, 16 if half else None)

@@ -59,6 +59,8 @@ class RunState:
     best_iteration: int
     seconds: float
     validation_seconds: float
+    features: str = ""
+    """who made the features it was trained on; "" for images, and for features in runs of before this was kept"""
     digests: dict[str, str] = field(default_factory=dict)
     """sha256 of each safetensors file"""
     engram_version: str = field(default_factory=lambda: software_versions()["engram"])

@@ -118,7 +118,7 @@ def open_stores(
 
 def _check_one_maker(features: Path, stores: Mapping[str, Store]) -> None:
     """Splits that went through different encoders have nothing to say to each other."""
-    makers = {split: store.info.source.split(", from ")[0] for split, store in stores.items()}
+    makers = {split: store.maker for split, store in stores.items()}
     (first, maker), *others = makers.items()
     for split, other in others:
         if other != maker:
@@ -130,7 +130,7 @@ def _check_one_maker(features: Path, stores: Mapping[str, Store]) -> None:
 
 def check_maker(store: Store, recipe: Recipe) -> None:
     """A recipe that names its encoder's weights is for features of such an encoder: its record would claim so."""
-    made_by = re.match(r"features of (\S+) by ", store.info.source)
+    made_by = re.match(r"features of (\S+) by ", store.maker)
     if recipe.backbone_weights and made_by and made_by[1] != recipe.backbone:
         raise EngramError(
             f"{recipe.name} builds on {recipe.backbone} ({recipe.backbone_weights}) but these are features of "

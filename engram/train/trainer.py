@@ -217,10 +217,10 @@ class Trainer:
             best_iteration=self.best_iteration,
             seconds=self.seconds,
             validation_seconds=self.validation_seconds,
+            features=self.stores["train"].maker,
         )
-        weights = self.method.state_dict()
-        tensors = {"weights": weights, "optimiser": optimiser_tensors, "random": random_state(self.source)}
-        checkpoints.save(self.folder, state, tensors, best)
+        parts = self.method.state_dict(), optimiser_tensors, random_state(self.source)
+        checkpoints.save(self.folder, state, dict(zip(checkpoints.PARTS, parts, strict=True)), best)
         self.saved = self.iteration
 
     def load_best(self) -> None:

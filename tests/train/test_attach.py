@@ -110,6 +110,14 @@ def test_a_run_with_an_encoder_of_its_own_is_refused(tmp_path: Path, encoder: Pa
     assert not (tmp_path / "whole").exists()
 
 
+def test_another_run_of_the_same_encoder_is_refused(tmp_path: Path, encoder: Path, head: Path) -> None:
+    other = train_stage_one(tmp_path / "other")
+    with pytest.raises(EngramError, match=f"{head} was trained on features of .* but {other} is run .*: attach it to"):
+        attach(head, other, tmp_path / "whole")
+    assert not (tmp_path / "whole").exists()
+    assert load(attach(head, encoder, tmp_path / "whole")).state.features == ""
+
+
 def test_an_encoder_of_another_width_is_told(tmp_path: Path, head: Path) -> None:
     recipe = changed(STAGE_ONE, {"iterations": 1}, backbone="conv32", backbone_settings={"width": 2})
     images = {

@@ -90,6 +90,7 @@ def test_methods_train_and_are_measured_on_features(
     )
     assert again[0].metrics["accuracy"] == result.results[0].metrics["accuracy"]
     assert again[0].tasks_digest == result.results[0].tasks_digest
+    assert load(tmp_path / "run").state.features == Store.open(features / "train").maker != ""
     assert record.training["features"] == Store.open(features / "test").info.source
 
 
@@ -128,6 +129,16 @@ def test_splits_of_two_encoders_are_refused(tmp_path: Path, features: Path) -> N
     with pytest.raises(EngramError, match="write all splits with one encoder"):
         open_stores("toy", ("train", "val", "test"), features=mixed)
     assert set(open_stores("toy", ("train", "val"), features=mixed)) == {"train", "val"}
+
+
+def test_a_head_is_not_asked_on_features_of_another_run(tmp_path: Path, features: Path) -> None:
+    recipe = changed(STAGE_ONE, {"iterations": 1}, test=TestSettings(n_way=3, n_sequences=4), backbone="conv4")
+    said = {"results": tmp_path / "results", "device": "cpu", "progress": False}
+    train(recipe, features=features, out=tmp_path / "run", test=False, **said)
+    other = train_stage_one(tmp_path / "other")
+    write_features(other, tmp_path / "features", stores=stores(), device="cpu", quiet=True)
+    with pytest.raises(EngramError, match=r"run was trained on features of .* but these are features of .*, run "):
+        bench(tmp_path / "run", features=tmp_path / "features", **said)
 
 
 def test_features_beyond_half_precision_are_refused(run: Path) -> None:
