@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import groupby
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-
-from engram.errors import EngramError
 
 History = tuple[Tensor, ...]
 """``()`` is "no past". Tensors only, so a history can be moved, saved and carried into the next day."""
@@ -77,12 +74,11 @@ class TrainBatch:
 
     def tasks(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Supports, their labels, queries and theirs, of all T * B tasks side by side."""
-        episodes, answers = self.episodes, self.answers
         return (
-            torch.cat([e.support for e in episodes]),
-            torch.cat([e.support_labels for e in episodes]),
-            torch.cat([e.query for e in episodes]),
-            torch.cat([a.query_labels for a in answers]),
+            torch.cat([e.support for e in self.episodes]),
+            torch.cat([e.support_labels for e in self.episodes]),
+            torch.cat([e.query for e in self.episodes]),
+            torch.cat([a.query_labels for a in self.answers]),
         )
 
 
@@ -201,16 +197,3 @@ class EmbeddingMethod(Method):
             predictions.append(self.classify(episode, history))
             history = predictions[-1].history
         return tuple(predictions)
-
-
-def equal_shapes(episodes: Sequence[Episode]) -> list[list[Episode]]:
-    """Runs of consecutive steps whose tensors can be stacked."""
-    return [list(run) for _, run in groupby(episodes, lambda e: (e.support.shape, e.query.shape, e.n_way))]
-
-
-def stacked_names(episodes: Sequence[Episode]) -> Tensor | None:
-    """Names of T steps (T, B, n_way), or None for an anonymous stream."""
-    names = [e.class_names for e in episodes if e.class_names is not None]
-    if names and len(names) < len(episodes):
-        raise EngramError(f"{len(names)} of {len(episodes)} tasks of the stream are named: name all of them or none")
-    return torch.stack(names) if names else None

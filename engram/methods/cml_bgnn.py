@@ -23,17 +23,8 @@ from engram.nn.content_graph import ContentGraph
 from engram.nn.continual_graph import GraphAnswer
 from engram.nn.evidence import Reading, Task
 from engram.nn.slot_graph import SlotGraph
-from engram.types import (
-    EmbeddingMethod,
-    Episode,
-    History,
-    LossTerms,
-    MethodCard,
-    Prediction,
-    TrainBatch,
-    equal_shapes,
-    stacked_names,
-)
+from engram.nn.steps import equal_shapes, stacked_names
+from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from engram.errors import EngramError, check_settings
 from engram.nn import graph
 from engram.nn.backbones.shape import vector_width
-from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch, equal_shapes
+from engram.nn.steps import equal_shapes
+from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,26 @@
+"""Steps of a stream that can be stacked, and names that are given to all tasks or to none."""
+
+import pytest
+import torch
+
+from engram.errors import EngramError
+from engram.nn.steps import equal_shapes, stacked_names
+from engram.types import Episode
+
+
+def episode(n_query: int = 1, names: bool = False) -> Episode:
+    labels = torch.tensor([[0, 1]])
+    return Episode(torch.zeros(1, 2, 3), labels, torch.zeros(1, n_query, 3), 2, labels if names else None)
+
+
+def test_only_neighbours_of_one_shape_go_together() -> None:
+    runs = equal_shapes([episode(1), episode(1), episode(2), episode(1)])
+    assert [[e.query.shape[1] for e in run] for run in runs] == [[1, 1], [2], [1]]
+
+
+def test_names_are_stacked_or_absent_and_never_partly_there() -> None:
+    assert stacked_names([episode(), episode()]) is None
+    names = stacked_names([episode(names=True)] * 3)
+    assert names is not None and names.shape == (3, 1, 2)
+    with pytest.raises(EngramError, match="1 of 2 tasks of the stream are named: name all of them or none"):
+        stacked_names([episode(), episode(names=True)])
