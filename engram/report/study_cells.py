@@ -72,6 +72,12 @@ class Filled:
         return tuple(sorted(drawn))
 
     @property
+    def frozen(self) -> bool:
+        """Whether the encoder was not trained with the rest: given features, or kept as it was."""
+        answer = self.first[0]
+        return bool(answer.training.get("features") or answer.record.recipe["train"].get("freeze_backbone"))
+
+    @property
     def cut(self) -> str:
         """``3,606 of 30,000 iterations`` where training stopped before its recipe's end; "" otherwise."""
         answer = self.first[0]
@@ -87,9 +93,10 @@ class Filled:
 
 
 def scale_text(cell: Filled) -> str:
-    """``full schedule, 70,000 iterations``, ``short, 4,176 of 8,000 iterations``"""
+    """``full schedule, 70,000 iterations``, ``short, 4,176 of 8,000 iterations, frozen encoder``"""
+    scale = "full schedule" if cell.scale == "paper" else "short"
     length = cell.cut or (f"{cell.iterations:,} iterations" if cell.iterations else "")
-    return ("full schedule" if cell.scale == "paper" else "short") + (f", {length}" if length else "")
+    return ", ".join(word for word in (scale, length, "frozen encoder" if cell.frozen else "") if word)
 
 
 def measured(correct: np.ndarray, measure: str) -> np.ndarray:

@@ -17,7 +17,7 @@ from engram.errors import EngramError
 from engram.ledger import record_path
 from engram.report.audits import verdict_text
 from engram.report.sections import rebuild
-from engram.report.study_cells import alike, compare, fill, measured
+from engram.report.study_cells import alike, compare, fill, measured, scale_text
 from engram.report.study_report import write_report
 from engram.report.study_sections import StudyBook
 from engram.report.study_tables import alike_audit, comparisons_table, many_queries_text, study_table, systems_table
@@ -45,6 +45,15 @@ def test_a_cut_run_of_a_paper_recipe_counts_as_short_and_says_so(tmp_path: Path)
     add_record(tmp_path, f"{PUBLIC}_class_order", training={"iterations": 5000, "seconds": 60.0})
     cell = cells_of(tmp_path, "table1")["CML-BGNN, class order", "1-shot"]
     assert cell.scale == "short" and cell.cut == "5,000 of 70,000 iterations"
+
+
+def test_a_run_whose_encoder_was_not_trained_says_so(tmp_path: Path) -> None:
+    trained = {"iterations": 6000, "seconds": 60.0}
+    add_record(tmp_path, "egnn/mini_5w1s_short", training=trained, number=1)
+    add_record(tmp_path, "versa/mini_5w1s_frozen", training=trained | {"iterations": 1000}, number=2)
+    cells = cells_of(tmp_path, "table1")
+    assert scale_text(cells["EGNN†", "1-shot"]) == "short, 6,000 iterations"
+    assert scale_text(cells["VERSA", "1-shot"]) == "short, 1,000 iterations, frozen encoder"
 
 
 def test_seeds_are_averaged_and_an_edited_record_never_is(tmp_path: Path) -> None:
