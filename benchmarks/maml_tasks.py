@@ -157,7 +157,7 @@ def main() -> None:
     for name, default in (("tasks", 32), ("n-way", 5), ("n-shot", 1), ("n-query", 15), ("inner-steps", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--image-size", type=int, default=84)
-    parser.add_argument("--tasks-at-once", type=int, default=0, help="of the vmap; 0 = all, fewer take less memory")
+    parser.add_argument("--tasks-at-once", type=int, default=0, help="of the vmap; 0 = all (on a CPU singly)")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--repeats", type=int, default=9, help="what the median is taken of; a third for the loop")
     parser.add_argument("--warm-up", type=int, default=3)

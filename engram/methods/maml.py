@@ -26,7 +26,7 @@ class MamlConfig(adapt.LearnerConfig):
     first_order: bool = False
     """inner gradients as constants: nothing is differentiated twice"""
     tasks_at_once: int = 0
-    """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
+    """tasks differentiated side by side in training; 0 = all (on a CPU large ones singly), fewer take less memory"""
 
 
 class Maml(adapt.Learner, Method):

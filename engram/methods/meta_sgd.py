@@ -23,7 +23,7 @@ class MetaSgdConfig(adapt.LearnerConfig):
     initial_rate: float = 0.05
     """of every step size, on mean cross-entropy: where MAML's inner rate stands"""
     tasks_at_once: int = 0
-    """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
+    """tasks differentiated side by side in training; 0 = all (on a CPU large ones singly), fewer take less memory"""
 
 
 class MetaSgd(adapt.Learner, Method):

@@ -37,7 +37,7 @@ class PlatipusConfig(adapt.LearnerConfig):
     initial_step: float = 0.05
     """of the single steps that give the two means, learnt from there"""
     tasks_at_once: int = 0
-    """tasks differentiated side by side in training; 0 = all, fewer take less memory"""
+    """tasks differentiated side by side in training; 0 = all (on a CPU large ones singly), fewer take less memory"""
 
 
 class Platipus(adapt.Learner, Method):

@@ -175,12 +175,13 @@ def meta_loss(
 ) -> tuple[Tensor, Any]:
     """Mean over tasks of ``task_loss(weights, *task) -> (loss, rest)``, with its gradient; and the rest, task by task.
 
-    Each task is differentiated inside vmap, ``at_once`` of them side by side (0 = all): no graph is kept, and what is
-    needed at once does not grow with the number of tasks. Tasks draw random numbers of their own.
+    Each task is differentiated inside vmap, ``at_once`` of them side by side (0 = all, on a CPU large ones one by one):
+    no graph is kept, and what is needed at once does not grow with the number of tasks. Tasks draw random numbers of
+    their own.
     """
     differentiated = grad_and_value(task_loss, has_aux=True)
     axes = (None, *(0 for _ in tasks))
-    chunk = _side_by_side(tasks[0], at_once or len(tasks[0]))
+    chunk = at_once or _side_by_side(tasks[0], len(tasks[0]))
     spread = vmap(differentiated, axes, randomness="different", chunk_size=chunk)
     gradients, (values, rest) = spread(_constants(weights), *tasks)
     means = {name: gradient.mean(0) for name, gradient in gradients.items()}

@@ -192,7 +192,7 @@ def _system_row(
     alone = steps.get((trainer.recipe_digest, trainer.device))
     return (
         row.label, recipe.backbone, describe_protocol(cell.protocol, markdown=True), paper_text(cell), published,
-        ours_text(cell, runs), many_queries_text(cell), *cost_texts(trainer.training, alone),
+        ours_text(cell, runs), many_queries_text(cell), *cost_texts(trainer.training, alone, trainer.device),
         audit_text(cell.audit or alike_audit(cell, ledger), recipe.name),
     )  # fmt: skip
 
@@ -212,13 +212,14 @@ def many_queries_text(cell: Filled) -> str:
     return "; ".join(parts)
 
 
-def cost_texts(training: Mapping[str, float], alone: float | None) -> tuple[str, str]:
-    """Milliseconds per iteration and minutes; empty where a run has no such thing."""
+def cost_texts(training: Mapping[str, float], alone: float | None, device: str) -> tuple[str, str]:
+    """Milliseconds per iteration, marked where they are a CPU's, and minutes; empty where a run has no such thing."""
     iterations, seconds = training.get("iterations"), training.get("seconds")
     if not iterations or seconds is None:
         return "", ""
     step = 1000 * (seconds - training.get("validation_seconds", 0.0)) / iterations
-    return f"~{step:.1f}" if alone is None else f"{alone:.1f}", f"{seconds / 60:.1f}"
+    milliseconds = f"~{step:.1f}" if alone is None else f"{alone:.1f}"
+    return milliseconds + (" (cpu)" if device.startswith("cpu") else ""), f"{seconds / 60:.1f}"
 
 
 def alike_audit(cell: Filled, ledger: Ledger) -> RunRecord | None:

@@ -193,3 +193,20 @@ def test_a_head_has_as_many_rows_as_it_was_given():
 def test_on_a_cpu_small_tasks_go_side_by_side_and_large_ones_one_by_one() -> None:
     assert adapt._side_by_side(torch.zeros(4, 80, 1, 28, 28), 4) == 4
     assert adapt._side_by_side(torch.zeros(4, 80, 3, 84, 84), 4) == 1
+
+
+def test_what_is_asked_for_side_by_side_is_kept_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks: list[int | None] = []
+
+    def watched(function, axes, randomness, chunk_size):
+        chunks.append(chunk_size)
+        return vmap(function, axes, randomness=randomness, chunk_size=chunk_size)
+
+    monkeypatch.setattr(adapt, "vmap", watched)
+    monkeypatch.setattr(adapt, "SMALL_TASK", 1)  # so that these tasks count as large
+    weights, images = {"w": torch.ones(3, requires_grad=True)}, torch.randn(4, 2, 3)
+    losses = []
+    for at_once in (0, 3):
+        loss, _ = adapt.meta_loss(lambda w, x: ((x @ w["w"]).square().mean(), x.sum()), weights, (images,), at_once)
+        losses.append(loss.item())
+    assert chunks == [1, 3] and losses[0] == pytest.approx(losses[1])

@@ -20,7 +20,14 @@ from engram.report.sections import rebuild
 from engram.report.study_cells import alike, compare, fill, measured, scale_text
 from engram.report.study_report import write_report
 from engram.report.study_sections import StudyBook
-from engram.report.study_tables import alike_audit, comparisons_table, many_queries_text, study_table, systems_table
+from engram.report.study_tables import (
+    alike_audit,
+    comparisons_table,
+    cost_texts,
+    many_queries_text,
+    study_table,
+    systems_table,
+)
 from engram.studies import load_study, study_names
 from engram.studies.jobs import jobs_of
 from engram.studies.matching import Ledger
@@ -99,6 +106,13 @@ def test_a_step_measured_alone_stands_for_that_of_the_run(tmp_path: Path) -> Non
     for steps, told in (({}, "| ~50.0 |"), (alone, "| 6.9 |"), ({("another", record.device): 1.0}, "| ~50.0 |")):
         cells = cells_of(tmp_path, "table1")
         assert told in systems_table(load_study("table1"), cells, Ledger([record]), "runs", steps)
+
+
+def test_milliseconds_of_a_cpu_are_marked() -> None:
+    trained = {"iterations": 100, "seconds": 30.0, "validation_seconds": 10.0}
+    assert cost_texts(trained, None, "cpu, 1 threads") == ("~200.0 (cpu)", "0.5")
+    assert cost_texts(trained, 20.0, "NVIDIA H200") == ("20.0", "0.5")
+    assert cost_texts({}, None, "cpu, 1 threads") == ("", "")
 
 
 def test_fifteen_queries_stand_beside_the_published_figure_and_name_their_seed(tmp_path: Path) -> None:
