@@ -17,7 +17,7 @@ from engram.report.tables import markdown_table
 Finding = Mapping[str, Any]
 STYLES = {"clean": "green", "declared": "yellow", "leak": "bold red", "not applicable": "dim"}
 COLOURS = {"clean": SERIES[2], "declared": SERIES[4], "leak": SERIES[1]}
-HATCHES = {"clean": "", "declared": "...", "leak": "///"}
+HATCHES = {"clean": "", "declared": "||", "leak": "///"}
 FLOOR = 1e-8
 """left end of the figure's axis; smaller effects are drawn there"""
 NOTE = (

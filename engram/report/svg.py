@@ -76,8 +76,7 @@ def to_svg(figure: Figure, description: str) -> str:
         figure.savefig(stream, format="svg", transparent=True, metadata=_NO_METADATA)
     text = stream.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.S)
-    text = _own_identifiers(text[text.index("<svg") :])
-    text = re.sub(r'\sd="[^"]*"', lambda m: re.sub(r"(\.\d{2})\d+", r"\1", m.group()), text)
+    text = _lean(_own_identifiers(text[text.index("<svg") :]))
     text = re.sub(r"font-family:[^;\"]*", "font-family: system-ui, sans-serif", text)
     for marker, light, number in zip(SERIES, SERIES_LIGHT, range(1, 99), strict=False):
         text = text.replace(marker, f"var(--series-{number}, {light})")
@@ -91,11 +90,28 @@ def to_svg(figure: Figure, description: str) -> str:
     return re.sub(r"\n\s*", "\n", re.sub(r"<svg[^>]*>", lambda _: root, text, count=1)).strip()
 
 
+def _lean(text: str) -> str:
+    """The same drawing in fewer bytes: hundredths of a pixel, no turns by nothing, one style for a series' markers."""
+    text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text)
+    text = re.sub(r'\s(?:d|x|y)="[^"]*"', lambda m: re.sub(r"(\.\d{2})\d+", r"\1", m.group()), text)
+    text = re.sub(r'(?<=\sd=")[^"]*', lambda m: re.sub(r"\s*([A-Za-z])\s*", r"\1", m.group()).strip(), text)
+    return re.sub(r"<g([^>]*)>\s*((?:<use [^>]*/>\s*){2,})</g>", _styled_together, text)
+
+
+def _styled_together(group: re.Match[str]) -> str:
+    attributes, markers = group.groups()
+    styles = re.findall(r'\sstyle="[^"]*"', markers)
+    if len(set(styles)) != 1 or len(styles) != markers.count("<use") or "style=" in attributes:
+        return group.group()
+    return f"<g{attributes}{styles[0]}>\n{markers.replace(styles[0], '')}</g>"
+
+
 def _own_identifiers(text: str) -> str:
     """Only identifiers that are used, prefixed by a digest of the drawing: several drawings share one page."""
     used = set(re.findall(r'href="#([^"]+)"', text)) | set(re.findall(r"url\(#([^)]+)\)", text))
     text = re.sub(r'\s\bid="([^"]+)"', lambda m: m.group() if m.group(1) in used else "", text)
     prefix = "e" + hashlib.sha256(text.encode()).hexdigest()[:8]
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
-    text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', text)
-    return re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
+    short = {name: f"{prefix}-{number}" for number, name in enumerate(sorted(used))}
+    text = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{short[m.group(1)]}"', text)
+    text = re.sub(r'href="#([^"]+)"', lambda m: f'href="#{short[m.group(1)]}"', text)
+    return re.sub(r"url\(#([^)]+)\)", lambda m: f"url(#{short[m.group(1)]})", text)
