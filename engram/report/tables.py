@@ -9,7 +9,8 @@ from typing import Any
 
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, record_path
-from engram.recipes import recipe_names
+from engram.recipes import load_recipe, recipe_names
+from engram.recipes.schema import digest_of
 from engram.report.console import shown_positions
 from engram.report.rows import (
     CLASS_ORDER_MARK,
@@ -43,6 +44,7 @@ PUBLISHED_AT = 5
 """after the paper's figure"""
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
 NO_RUNS = "No runs are recorded yet."
+OTHERS = "Runs of these recipes with other settings are among [all runs](../runs.md)."
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
@@ -64,7 +66,7 @@ def _recipe_cell(row: ResultRow) -> str:
 
 def results_table(records: Sequence[RunRecord], runs: str = "results/runs", method: str | None = None) -> str:
     """One row for each recipe and protocol. ``runs`` is the way from the page to the records."""
-    rows = [r for r in result_rows(records) if method in (None, r.record.method)]
+    rows = _rows_of(records, method)
     if not rows:
         return NO_RUNS
     header, lines = list(RESULT_HEADER), [_result_cells(r, runs) for r in rows]
@@ -77,7 +79,28 @@ def results_table(records: Sequence[RunRecord], runs: str = "results/runs", meth
     notes = [NOTE]
     if any(r.protocol.get("slot_order") == "class-order" for r in rows):
         notes.append(f'Rows marked "{CLASS_ORDER_MARK}" are not evidence that history helps.')
+    if method is not None and len(rows) < sum(r.record.method == method for r in result_rows(records)):
+        notes.append(OTHERS)
     return f"{table}\n\n{' '.join(notes)}"
+
+
+def _rows_of(records: Sequence[RunRecord], method: str | None) -> list[ResultRow]:
+    """All rows; a method's own page leaves out what was run with other settings than its recipe has today."""
+    rows = result_rows(records)
+    if method is None:
+        return rows
+    rows = [r for r in rows if r.record.method == method]
+    today = {name: digest_of(load_recipe(name).to_dict(), without_seed=True) for name in _names_in_the_box(rows)}
+
+    def kept(row: ResultRow) -> bool:
+        return digest_of(row.record.recipe, without_seed=True) == today.get(row.record.recipe_name)
+
+    answered = {(r.record.recipe_name, describe_protocol(r.protocol)) for r in rows if kept(r)}
+    return [r for r in rows if kept(r) or (r.record.recipe_name, describe_protocol(r.protocol)) not in answered]
+
+
+def _names_in_the_box(rows: Sequence[ResultRow]) -> set[str]:
+    return {r.record.recipe_name for r in rows} & set(recipe_names())
 
 
 def _result_cells(row: ResultRow, runs: str) -> list[str]:
@@ -98,7 +121,7 @@ def _result_cells(row: ResultRow, runs: str) -> list[str]:
 
 def positions_tables(records: Sequence[RunRecord], method: str | None = None) -> str:
     """Accuracy by position in the stream, one table for each stream length above 1."""
-    rows = [r for r in result_rows(records) if method in (None, r.record.method) and r.evaluation is not None]
+    rows = [r for r in _rows_of(records, method) if r.evaluation is not None]
     by_length: dict[int, list[ResultRow]] = {}
     for row in rows:
         if (length := row.protocol.get("stream_length", 1)) > 1:

@@ -11,6 +11,7 @@ import pytest
 
 from engram.errors import EngramError
 from engram.ledger import Evaluation, RunRecord, write_record
+from engram.recipes import load_recipe
 from engram.report.rows import CLASS_ORDER_MARK, result_rows
 from engram.report.sections import rebuild
 from engram.report.tables import comparison_table, positions_tables, results_table
@@ -243,3 +244,20 @@ def test_a_systems_own_published_figure_gets_a_column_only_where_there_is_one() 
     table = results_table([make_record(2, make_evaluation(0.5), recipe={**RECIPE, "paper": paper})])
     assert "| Paper, % | Published, % | Ours, % |" in table
     assert "| 88.62 ± 0.43 (Table 1) | 48.70 ± 1.84 | 50.00" in table
+
+
+def test_a_methods_page_leaves_out_settings_that_its_recipe_no_longer_has() -> None:
+    now = load_recipe("cml_bgnn/mini_5w1s").to_dict()
+    changed = {**now, "train": {**now["train"], "iterations": 7}}
+    other_seed = {**now, "train": {**now["train"], "seed": 5}}
+    settings = [(now, 0.5), (changed, 0.25), (other_seed, 0.75)]
+    records = [
+        make_record(number, make_evaluation(accuracy), recipe=recipe, recipe_digest=f"digest{number}")
+        for number, (recipe, accuracy) in enumerate(settings)
+    ]
+    page, everything = results_table(records, method="cml_bgnn"), results_table(records)
+    assert "50.00" in page and "75.00" in page and "25.00" not in page and "[all runs](../runs.md)" in page
+    assert all(figure in everything for figure in ("50.00", "75.00", "25.00"))
+    alone = results_table(records[1:2], method="cml_bgnn")  # nothing newer answers the question: it stays
+    assert "25.00" in alone and "[all runs]" not in alone
+    assert "50.0 " in positions_tables(records, "cml_bgnn") and "25.0 " not in positions_tables(records, "cml_bgnn")
