@@ -231,3 +231,9 @@ def load_recipe(name_or_path: str) -> Recipe:
 
 def recipe_names() -> list[str]:
     return sorted(str(p.relative_to(RECIPES_FOLDER).with_suffix("")) for p in RECIPES_FOLDER.rglob("*.toml"))
+
+
+def maker_of(weights: str) -> str:
+    """The recipe of the box that `engram train` keeps in a run folder of this name; "" where there is none."""
+    maker = Path(weights).name.replace(".", "/", 1)
+    return maker if maker in recipe_names() else ""

@@ -87,12 +87,12 @@ def connect(address: str) -> Any:
 
 
 def _submit(task: Any, plan: Plan, place: Place) -> dict[Any, Planned]:
-    """A task for each run; a head is handed the task of its encoder, so that Ray starts it afterwards."""
+    """A task for each run, handed the task it waits for, so that Ray starts it afterwards."""
     there = replace(place, runs=place.runs.absolute(), data=place.data.absolute() if place.data else None)
     tasks: dict[Any, Planned] = {}
     encoders: dict[str, Any] = {}
     for planned in plan.to_run:
-        after = encoders.get(planned.job.recipe.backbone_weights) if planned.job.features else None
+        after = encoders.get(planned.after)
         reference = task.options(name=planned.job.key).remote(planned, there, os.getcwd(), after)
         tasks[reference] = planned
         if planned.job.folder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from engram.studies.matching import Ledger
 from engram.studies.questions import Ask
 from engram.studies.records import conflicts, trusted_records
 from engram.studies.schema import ScaleName, Study
+from engram.train.places import located
 
 State = Literal["recorded", "to run", "no data"]
 
@@ -29,6 +30,8 @@ class Planned:
     seconds: float | None = None
     """estimated; None = nothing is known"""
     note: str = ""
+    after: str = ""
+    """run folder of a job to run before it, whose weights it starts from"""
 
 
 @dataclass(frozen=True)
@@ -55,21 +58,34 @@ def make_plan(studies: Sequence[Study], scale: ScaleName, seeds: Sequence[int], 
     records, problems = trusted_records(place.results)
     ledger = Ledger(records)
     jobs, absent = jobs_of(studies, scale, seeds)
-    times, reasons = StepTimes(ledger, place.on_gpu), {}
-    planned = []
-    for job in jobs:
-        if job.dataset not in reasons:
-            reasons[job.dataset] = why_no_data(job.dataset, place.data)
-        planned.append(_planned(job, ledger, times, place, reasons[job.dataset]))
-    kept = _without_idle_encoders(planned)
-    return Plan(tuple(studies), scale, tuple(kept), absent, (*problems, *conflicts(records)))
+    times = StepTimes(ledger, place.on_gpu)
+    reasons = {dataset: why_no_data(dataset, place.data) for dataset in {job.dataset for job in jobs}}
+    missing = _missing(jobs, ledger, place)
+    planned = [
+        _planned(job, missing[job.key], ledger, times, place, reasons[job.dataset])
+        for job in jobs
+        if job.key in missing
+    ]
+    return Plan(tuple(studies), scale, _with_order(planned, place), absent, (*problems, *conflicts(records)))
 
 
-def _planned(job: Job, ledger: Ledger, times: StepTimes, place: Place, reason: str) -> Planned:
-    seed = job.recipe.train.seed
-    missing = tuple(ask for ask in job.asks if seed not in ledger.answers(job.recipe, ask, job.scale))
-    if job.folder and not Path(job.folder).exists():
-        missing = job.asks  # recorded, but a head needs the weights themselves
+def _missing(jobs: Sequence[Job], ledger: Ledger, place: Place) -> dict[str, tuple[Ask, ...]]:
+    """What each job is still to be asked; no entry for one whose weights alone are wanted, and are there or not used.
+
+    Weights that others start from are made again where they are gone, though all their answers are recorded.
+    """
+    found = {}
+    for job in (j for j in jobs if j.cell):
+        seed = job.recipe.train.seed
+        found[job.key] = tuple(a for a in job.asks if seed not in ledger.answers(job.recipe, a, job.scale))
+    wanted = {_starts_from(job, place) for job in jobs if found.get(job.key)}
+    makers = [job for job in jobs if job.folder and job.folder in wanted and not _has_weights(job, ledger)]
+    return found | {job.key: job.asks for job in makers}
+
+
+def _planned(
+    job: Job, missing: tuple[Ask, ...], ledger: Ledger, times: StepTimes, place: Place, reason: str
+) -> Planned:
     if not missing:
         return Planned(job, "recorded")
     if reason:
@@ -104,7 +120,24 @@ def _is_finished(job: Job, state: dict[str, object], ledger: Ledger) -> bool:
     return enough and any(r.training.get("iterations") == state["iteration"] for r in done)
 
 
-def _without_idle_encoders(planned: Sequence[Planned]) -> list[Planned]:
-    """An encoder is trained only for heads that are to run."""
-    wanted = {p.job.recipe.backbone_weights for p in planned if p.state == "to run" and p.job.features}
-    return [p for p in planned if not p.job.folder or p.job.folder in wanted or p.state == "no data"]
+def _starts_from(job: Job, place: Place) -> str:
+    """The backbone weights a job reads when it is run; "" where it has features, or a checkpoint of its own."""
+    has_own = place.features(job).exists() if job.features else job.train and checkpoint_state(place.folder(job))
+    return "" if has_own else job.recipe.backbone_weights
+
+
+def _has_weights(job: Job, ledger: Ledger) -> bool:
+    """Whether weights lie in the folder of a job. Those of its own unfinished run, which can go on, do not count."""
+    folder = located(Path(job.folder))
+    state = checkpoint_state(folder)
+    if state is None:
+        return any(folder.glob("best-*/state.json")) or (folder / "state.json").is_file()
+    can_go_on = state.get("optimiser") and state.get("recipe_digest") == job.recipe.digest
+    is_whole = int(state["iteration"]) >= job.recipe.train.iterations
+    return is_whole or not can_go_on or _is_finished(job, state, ledger)
+
+
+def _with_order(planned: Sequence[Planned], place: Place) -> tuple[Planned, ...]:
+    """Each with the run it waits for: one of this plan that makes the weights it starts from."""
+    made = {p.job.folder for p in planned if p.state == "to run" and p.job.folder}
+    return tuple(replace(p, after=w) if (w := _starts_from(p.job, place)) in made else p for p in planned)

@@ -106,7 +106,7 @@ def _run_here(plan: Plan, place: Place, outcome: Reproduced, budget: float | Non
             broken = _broken_encoder(planned, plan, outcome)
             if stop.requested or time.monotonic() + (planned.seconds or 0.0) > deadline or broken:
                 outcome.left.append(title)
-                progress.left(planned, f"{broken} failed" if broken else "stopped" if stop.requested else "no budget")
+                progress.left(planned, f"needs {broken}" if broken else "stopped" if stop.requested else "no budget")
                 continue
             progress.start(planned)
             ended = run_job(planned, place, lambda: stop.requested or time.monotonic() > deadline, progress.say)
@@ -115,8 +115,8 @@ def _run_here(plan: Plan, place: Place, outcome: Reproduced, budget: float | Non
 
 
 def _broken_encoder(planned: Planned, plan: Plan, outcome: Reproduced) -> str:
-    """The encoder a head waits for, where that has failed or was left."""
-    needed = [p.job for p in plan.to_run if p.job.folder and p.job.folder == planned.job.recipe.backbone_weights]
+    """The run whose weights this one starts from, where that has failed or was left."""
+    needed = [p.job for p in plan.to_run if planned.after and p.job.folder == planned.after]
     return next((j.title for j in needed if j.title in outcome.failed or j.title in outcome.left), "")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from engram.errors import EngramError
 from engram.ledger import run_stem
 from engram.recipes import Recipe, load_recipe
+from engram.recipes.schema import maker_of
 from engram.studies.checks import missing_recipes
 from engram.studies.questions import Ask, ask_of
 from engram.studies.schema import Cell, ScaleName, Study
@@ -26,7 +27,9 @@ class Job:
     train: bool = True
     features: bool = False
     folder: str = ""
-    """run folder, where it must be a certain one: the backbone weights a head starts from"""
+    """run folder, where it must be a certain one: the backbone weights that other jobs start from"""
+    cell: bool = True
+    """wanted by a cell; false: only by jobs that start from its weights"""
     scale: ScaleName = "short"
     picture: bool = False
     source: str = ""
@@ -82,28 +85,37 @@ def _boxed_recipe(name: str) -> Recipe:
 
 
 def _cell_jobs(study: Study, cell: Cell, name: str, seed: int, scale: ScaleName) -> list[Job]:
-    """The job of a cell, after that of its encoder where the weights are not there yet."""
+    """The job of a cell, after the one that makes the weights it starts from."""
     recipe = recipe_called(name)
     box = study.scale(scale).minutes if cell.minutes is None or scale == "paper" else cell.minutes
     job = Job(
         with_seed(recipe, seed), (ask_of(recipe, cell.ask),), (study.name,), box if cell.train else 0.0, cell.train,
         cell.features, scale=scale, source=name, picture=cell.picture,
     )  # fmt: skip
-    if not cell.features or Path(recipe.backbone_weights or "?").exists():
-        return [job]
-    if not recipe.backbone_weights:
+    return [*_encoder_jobs(study, cell, recipe, scale), job]
+
+
+def _encoder_jobs(study: Study, cell: Cell, recipe: Recipe, scale: ScaleName) -> list[Job]:
+    """The job that makes a recipe's backbone weights, whether they are there or not.
+
+    Its seed is that of its own recipe, so that it is one job for all cells and seeds that start from it.
+    """
+    weights, name = recipe.backbone_weights, recipe.name
+    if cell.features and not weights:
         raise EngramError(
             f"{study.where}: {name} is to run on frozen features but its [backbone] names no weights: name a run "
             f"folder there, or leave features out"
         )
-    if not cell.encoder:
+    maker = weights and (cell.encoder or maker_of(weights))
+    if maker:
+        made_by, box = recipe_called(maker), study.scale(scale).minutes
+        return [Job(made_by, ((),), (study.name,), box, folder=weights, cell=False, scale=scale, source=maker)]
+    if cell.features and not Path(weights).exists():
         raise EngramError(
-            f"{study.where}: {name} starts from {recipe.backbone_weights}, which is not there: train it, or give "
-            f"encoder = the recipe that makes it"
+            f"{study.where}: {name} starts from {weights}, which is not there: train it, or give encoder = the recipe "
+            f"that makes it"
         )
-    made_by, weights = recipe_called(cell.encoder), recipe.backbone_weights
-    encoder = Job(made_by, ((),), (study.name,), folder=weights, scale=scale, source=cell.encoder)
-    return [encoder, job]
+    return []
 
 
 def _merged(first: Job, second: Job) -> Job:
@@ -113,5 +125,7 @@ def _merged(first: Job, second: Job) -> Job:
         asks=tuple(dict.fromkeys(first.asks + second.asks)),
         studies=tuple(dict.fromkeys(first.studies + second.studies)),
         picture=first.picture or second.picture,
+        folder=first.folder or second.folder,
+        cell=first.cell or second.cell,
         minutes=0.0 if 0.0 in (first.minutes, second.minutes) else max(first.minutes, second.minutes),
     )

@@ -53,7 +53,7 @@ class Cell:
     features: bool = False
     """on frozen features of the recipe's backbone weights rather than on images"""
     encoder: str = ""
-    """recipe that makes these backbone weights where they are not there yet"""
+    """recipe that makes the backbone weights where they are not there yet; default: the one their folder is named by"""
     picture: bool = False
     """keep one answered task with its graph, for the report"""
     minutes: float | None = None

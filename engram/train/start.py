@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engram.errors import EngramError
-from engram.recipes.schema import Recipe, recipe_names
+from engram.recipes.schema import Recipe, maker_of
 from engram.train import checkpoint as checkpoints
 from engram.train.places import located
 from engram.types import Method
@@ -21,7 +21,7 @@ def start_backbone(method: Method, recipe: Recipe) -> None:
     and see nothing.
     """
     where = located(Path(recipe.backbone_weights))
-    if not where.exists() and (maker := where.name.replace(".", "/", 1)) in recipe_names():
+    if not where.exists() and (maker := maker_of(recipe.backbone_weights)):
         raise EngramError(
             f"{recipe.name} [backbone] starts from {where}, which is not there: make it with engram train {maker}, or "
             f"train on its features with --features"
