@@ -62,12 +62,14 @@ def test_stage_one_comes_once_and_before_all_that_start_from_it(place: Place) ->
     assert jobs[2].seconds == pytest.approx(4 * 60 + 2 * 8 + 30) and jobs[2].note == "its time box"
 
 
-def test_table_1_makes_one_encoder_and_takes_the_other_from_the_box(place: Place) -> None:
+def test_table_1_makes_each_encoder_once_and_takes_others_from_the_box(place: Place) -> None:
     jobs = make_plan([load_study("table1")], "short", (), place).to_run
-    (stage_one,) = [p for p in jobs if p.job.recipe.method == "stage_one"]
-    waiting = [p for p in jobs if p.job.recipe.backbone_weights == FOLDER]
-    assert len(waiting) > 3 and jobs.index(stage_one) < min(jobs.index(p) for p in waiting)
-    assert [p for p in jobs if p.after] == waiting
+    made = {p.job.folder: jobs.index(p) for p in jobs if p.job.recipe.method == "stage_one"}
+    assert FOLDER in made and len(made) == len([p for p in jobs if p.job.recipe.method == "stage_one"]) > 1
+    waiting = [p for p in jobs if p.job.recipe.backbone_weights in made]
+    assert len(waiting) > 3 and [p for p in jobs if p.after] == waiting
+    assert all(made[p.after] < jobs.index(p) and p.after == p.job.recipe.backbone_weights for p in waiting)
+    assert any(p.job.recipe.backbone_weights.startswith("weights/") for p in jobs)
 
 
 @pytest.mark.parametrize(
