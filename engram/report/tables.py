@@ -84,6 +84,16 @@ def results_table(records: Sequence[RunRecord], runs: str = "results/runs", meth
     return f"{table}\n\n{' '.join(notes)}"
 
 
+def runs_list(records: Sequence[RunRecord], runs: str = "results/runs") -> str:
+    """Every row in brief; what a system's paper has and what training cost stand on its own page and in the record."""
+    rows = result_rows(records)
+    if not rows:
+        return NO_RUNS
+    brief = [RESULT_HEADER.index(column) for column in ("Data, recipe", "Protocol", "Ours, %", "ECE", "Record")]
+    lines = [_result_cells(r, runs) for r in rows]
+    return markdown_table([RESULT_HEADER[n] for n in brief], [[line[n] for n in brief] for line in lines], right=(2, 3))
+
+
 def _rows_of(records: Sequence[RunRecord], method: str | None) -> list[ResultRow]:
     """All rows; a method's own page leaves out what was run with other settings than its recipe has today."""
     rows = result_rows(records)
@@ -163,6 +173,8 @@ def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
     method = None if stem == "all" else stem
     if part == "positions":
         return positions_tables(records, method)
+    if method is None:
+        return runs_list(records, runs)
     table = results_table(records, runs, method)
     streams = [r for r in result_rows(records) if r.record.method == method and r.protocol.get("stream_length", 1) > 1]
     return f"{table}\n\n{positions_tables(records, method)}" if streams else table

@@ -14,7 +14,7 @@ from engram.ledger import Evaluation, RunRecord, write_record
 from engram.recipes import load_recipe
 from engram.report.rows import CLASS_ORDER_MARK, result_rows
 from engram.report.sections import rebuild
-from engram.report.tables import comparison_table, positions_tables, results_table
+from engram.report.tables import comparison_table, positions_tables, results_table, section_text
 
 PAPER = {"table": "Table 1", "row": "CML-BGNN", "accuracy": 88.62, "interval": 0.43, "note": ""}
 TEST = {"n_way": 5, "n_shot": 1, "n_query": [1], "stream_length": 8, "labelled_fraction": 1.0, "slot_order": "shuffled"}
@@ -261,3 +261,11 @@ def test_a_methods_page_leaves_out_settings_that_its_recipe_no_longer_has() -> N
     alone = results_table(records[1:2], method="cml_bgnn")  # nothing newer answers the question: it stays
     assert "25.00" in alone and "[all runs]" not in alone
     assert "50.0 " in positions_tables(records, "cml_bgnn") and "25.0 " not in positions_tables(records, "cml_bgnn")
+
+
+def test_the_list_of_all_runs_is_brief_and_keeps_failures() -> None:
+    failed = make_record(2, status="failed", error="out of memory", recipe_digest="other")
+    text = section_text("all", [make_record(1, make_evaluation(0.41)), failed], "runs")
+    assert text.startswith("| Data, recipe | Protocol | Ours, % | ECE | Record |")
+    assert [len(row) for row in rows_of(text)] == [5, 5] and "41.00 ± 0.42" in text and "**failed" in text
+    assert section_text("all", [], "runs") == "No runs are recorded yet."
