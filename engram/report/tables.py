@@ -44,6 +44,7 @@ PUBLISHED_AT = 5
 """after the paper's figure"""
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
 NO_RUNS = "No runs are recorded yet."
+FOLDED = "<details>\n<summary>Accuracy by position in the stream</summary>\n\n{}\n\n</details>"
 OTHERS = "Runs of these recipes with other settings are among [all runs](../runs.md)."
 
 
@@ -177,7 +178,7 @@ def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
         return runs_list(records, runs)
     table = results_table(records, runs, method)
     streams = [r for r in result_rows(records) if r.record.method == method and r.protocol.get("stream_length", 1) > 1]
-    return f"{table}\n\n{positions_tables(records, method)}" if streams else table
+    return f"{table}\n\n{FOLDED.format(positions_tables(records, method))}" if streams else table
 
 
 def check_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
