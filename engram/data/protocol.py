@@ -83,7 +83,8 @@ class Protocol:
         where = f"{store.info.dataset} {store.info.split}"
         if self.dataset != store.info.dataset:
             raise EngramError(
-                f"the protocol is for {self.dataset} but the store holds {store.info.dataset}: open that dataset"
+                f"the protocol is for {self.dataset} but the store holds {store.info.dataset}: open "
+                f"{self.dataset}, or ask for {store.info.dataset}"
             )
         for key in ("n_way", "n_shot", "n_query", "stream_length", "n_sequences"):
             if getattr(self, key) < 1:

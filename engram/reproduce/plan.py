@@ -66,7 +66,9 @@ def make_plan(studies: Sequence[Study], scale: ScaleName, seeds: Sequence[int], 
         for job in jobs
         if job.key in missing
     ]
-    return Plan(tuple(studies), scale, _with_order(planned, place), absent, (*problems, *conflicts(records)))
+    digests = {job.recipe.digest for job in jobs}
+    asked = [record for record in records if record.recipe_digest in digests]
+    return Plan(tuple(studies), scale, _with_order(planned, place), absent, (*problems, *conflicts(asked)))
 
 
 def _missing(jobs: Sequence[Job], ledger: Ledger, place: Place) -> dict[str, tuple[Ask, ...]]:

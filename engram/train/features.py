@@ -105,12 +105,16 @@ def open_stores(
     features = Path(features)
     for split in splits:
         if not (features / split / "store.json").is_file():
-            raise EngramError(f"there are no features of {split} in {features}: write them from a checkpoint first")
+            raise EngramError(
+                f"there are no features of {split} in {features}: write them with engram features RUN {features}, "
+                f"where RUN is the run folder of an encoder"
+            )
     opened = {split: Store.open(features / split) for split in splits}
     for split, store in opened.items():
         if store.info.split != split:
             raise EngramError(
-                f"{features / split} holds features of {store.info.split}, not of {split}: write them again"
+                f"{features / split} holds features of {store.info.split}, not of {split}: write them again with "
+                f"engram features RUN {features}, where RUN is the run folder of their encoder"
             )
     _check_one_maker(features, opened)
     return opened

@@ -42,6 +42,16 @@ def test_an_empty_ledger_misses_everything_and_knows_no_times(place: Place) -> N
     assert all(p.seconds is None and "time unknown" in p.note for p in plan.jobs)
 
 
+def test_only_conflicts_between_runs_that_the_plan_asks_for_are_told(place: Place) -> None:
+    for number, accuracy in enumerate((0.6, 0.7)):
+        add_record(place.results, "proto_net/glyphs_quick", accuracy, number=number)
+    assert not leak_plan(place).problems
+    for number, accuracy in enumerate((0.6, 0.7), start=2):
+        add_record(place.results, LEAK, accuracy, number=number)
+    (sentence,) = leak_plan(place).problems
+    assert LEAK in sentence and "the newer one counts" in sentence
+
+
 def test_recorded_runs_are_matched_and_step_times_are_measured_ones(place: Place) -> None:
     training = {"iterations": 200, "seconds": 60.0}
     add_record(place.results, LEAK, training=training, **CPU)
