@@ -90,9 +90,11 @@ def runs_list(records: Sequence[RunRecord], runs: str = "results/runs") -> str:
     rows = result_rows(records)
     if not rows:
         return NO_RUNS
-    brief = [RESULT_HEADER.index(column) for column in ("Data, recipe", "Protocol", "Ours, %", "ECE", "Record")]
+    brief = [
+        RESULT_HEADER.index(column) for column in ("System", "Data, recipe", "Protocol", "Ours, %", "ECE", "Record")
+    ]
     lines = [_result_cells(r, runs) for r in rows]
-    return markdown_table([RESULT_HEADER[n] for n in brief], [[line[n] for n in brief] for line in lines], right=(2, 3))
+    return markdown_table([RESULT_HEADER[n] for n in brief], [[line[n] for n in brief] for line in lines], right=(3, 4))
 
 
 def _rows_of(records: Sequence[RunRecord], method: str | None) -> list[ResultRow]:

@@ -266,6 +266,6 @@ def test_a_methods_page_leaves_out_settings_that_its_recipe_no_longer_has() -> N
 def test_the_list_of_all_runs_is_brief_and_keeps_failures() -> None:
     failed = make_record(2, status="failed", error="out of memory", recipe_digest="other")
     text = section_text("all", [make_record(1, make_evaluation(0.41)), failed], "runs")
-    assert text.startswith("| Data, recipe | Protocol | Ours, % | ECE | Record |")
-    assert [len(row) for row in rows_of(text)] == [5, 5] and "41.00 ± 0.42" in text and "**failed" in text
+    assert text.startswith("| System | Data, recipe | Protocol | Ours, % | ECE | Record |")
+    assert [len(row) for row in rows_of(text)] == [6, 6] and "41.00 ± 0.42" in text and "**failed" in text
     assert section_text("all", [], "runs") == "No runs are recorded yet."
