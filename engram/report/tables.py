@@ -65,9 +65,10 @@ def _recipe_cell(row: ResultRow) -> str:
     return f"{dataset_name(row.protocol)}, `{row.record.recipe_name}`{variant}{chosen}"
 
 
-def results_table(records: Sequence[RunRecord], runs: str = "results/runs", method: str | None = None) -> str:
-    """One row for each recipe and protocol. ``runs`` is the way from the page to the records."""
-    rows = _rows_of(records, method)
+def results_table(records: Sequence[RunRecord], method: str, runs: str = "results/runs") -> str:
+    """One row for each recipe and protocol of a method. ``runs`` is the way from the page to the records."""
+    found = [r for r in result_rows(records) if r.record.method == method]
+    rows = _of_today(found)
     if not rows:
         return NO_RUNS
     header, lines = list(RESULT_HEADER), [_result_cells(r, runs) for r in rows]
@@ -80,7 +81,7 @@ def results_table(records: Sequence[RunRecord], runs: str = "results/runs", meth
     notes = [NOTE]
     if any(r.protocol.get("slot_order") == "class-order" for r in rows):
         notes.append(f'Rows marked "{CLASS_ORDER_MARK}" are not evidence that history helps.')
-    if method is not None and len(rows) < sum(r.record.method == method for r in result_rows(records)):
+    if len(rows) < len(found):
         notes.append(OTHERS)
     return f"{table}\n\n{' '.join(notes)}"
 
@@ -97,23 +98,16 @@ def runs_list(records: Sequence[RunRecord], runs: str = "results/runs") -> str:
     return markdown_table([RESULT_HEADER[n] for n in brief], [[line[n] for n in brief] for line in lines], right=(3, 4))
 
 
-def _rows_of(records: Sequence[RunRecord], method: str | None) -> list[ResultRow]:
-    """All rows; a method's own page leaves out what was run with other settings than its recipe has today."""
-    rows = result_rows(records)
-    if method is None:
-        return rows
-    rows = [r for r in rows if r.record.method == method]
-    today = {name: digest_of(load_recipe(name).to_dict(), without_seed=True) for name in _names_in_the_box(rows)}
+def _of_today(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Without what was run with other settings than its recipe has today, where a run with today's answers the same."""
+    names = {r.record.recipe_name for r in rows} & set(recipe_names())
+    today = {name: digest_of(load_recipe(name).to_dict(), without_seed=True) for name in names}
 
     def kept(row: ResultRow) -> bool:
         return digest_of(row.record.recipe, without_seed=True) == today.get(row.record.recipe_name)
 
     answered = {(r.record.recipe_name, describe_protocol(r.protocol)) for r in rows if kept(r)}
     return [r for r in rows if kept(r) or (r.record.recipe_name, describe_protocol(r.protocol)) not in answered]
-
-
-def _names_in_the_box(rows: Sequence[ResultRow]) -> set[str]:
-    return {r.record.recipe_name for r in rows} & set(recipe_names())
 
 
 def _result_cells(row: ResultRow, runs: str) -> list[str]:
@@ -134,7 +128,8 @@ def _result_cells(row: ResultRow, runs: str) -> list[str]:
 
 def positions_tables(records: Sequence[RunRecord], method: str | None = None) -> str:
     """Accuracy by position in the stream, one table for each stream length above 1."""
-    rows = [r for r in _rows_of(records, method) if r.evaluation is not None]
+    rows = [r for r in result_rows(records) if method in (None, r.record.method) and r.evaluation is not None]
+    rows = rows if method is None else _of_today(rows)
     by_length: dict[int, list[ResultRow]] = {}
     for row in rows:
         if (length := row.protocol.get("stream_length", 1)) > 1:
@@ -178,7 +173,7 @@ def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
         return positions_tables(records, method)
     if method is None:
         return runs_list(records, runs)
-    table = results_table(records, runs, method)
+    table = results_table(records, method, runs)
     streams = [r for r in result_rows(records) if r.record.method == method and r.protocol.get("stream_length", 1) > 1]
     return f"{table}\n\n{FOLDED.format(positions_tables(records, method))}" if streams else table
 

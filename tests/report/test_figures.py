@@ -20,7 +20,7 @@ from engram.report.figures import (
     reliability_diagram,
     validation_curves,
 )
-from engram.report.svg import INK, SERIES
+from engram.report.svg import INK, SERIES, new_figure, style_axes, to_svg
 
 Make = Callable[..., EpisodePicture]
 RELIABILITY = ReliabilityCurve("ProtoNet", [None, 0.5, 0.9], [None, 0.4, 0.85], [0, 10, 30], 0.0625)
@@ -142,3 +142,23 @@ def test_wrong_shapes_are_told_with_both_numbers(picture: EpisodePicture) -> Non
 
 def test_letters_go_on_after_z() -> None:
     assert [class_letter(n) for n in (-1, 0, 25, 26)] == ["?", "A", "Z", "27"]
+
+
+def test_a_lean_drawing_keeps_styles_and_turned_labels() -> None:
+    figure = new_figure(200, 150)
+    axes = figure.subplots()
+    axes.plot([0, 1, 2], [0.1, 0.2, 0.3], marker="o", color=SERIES[0])
+    style_axes(axes, "across", "upwards")
+    text = to_svg(figure, "a line")
+    root = ElementTree.fromstring(text)
+    space = "{http://www.w3.org/2000/svg}"
+    markers = [
+        g for g in root.iter(f"{space}g") if len(g.findall(f"{space}use")) == 3 and "series-1" in g.get("style", "")
+    ]
+    assert len(markers) == 1 and not any("style" in use.attrib for use in markers[0])  # said once, for all three
+    alone = [use for g in root.iter(f"{space}g") for use in g.findall(f"{space}use") if "style" not in g.attrib]
+    assert alone and all("style" in use.attrib for use in alone)
+    turned = [label.text for label in root.iter(f"{space}text") if "rotate(-90" in label.get("transform", "")]
+    assert turned == ["upwards"] and "rotate(-0" not in text
+    paths = [path.get("d", "") for path in root.iter(f"{space}path")]
+    assert paths and not any(re.search(r"\.\d{3}|\s[A-Za-z]", path) for path in paths)

@@ -14,7 +14,7 @@ from engram.ledger import Evaluation, RunRecord, write_record
 from engram.recipes import load_recipe
 from engram.report.rows import CLASS_ORDER_MARK, result_rows
 from engram.report.sections import rebuild
-from engram.report.tables import comparison_table, positions_tables, results_table, section_text
+from engram.report.tables import comparison_table, positions_tables, results_table, runs_list, section_text
 
 PAPER = {"table": "Table 1", "row": "CML-BGNN", "accuracy": 88.62, "interval": 0.43, "note": ""}
 TEST = {"n_way": 5, "n_shot": 1, "n_query": [1], "stream_length": 8, "labelled_fraction": 1.0, "slot_order": "shuffled"}
@@ -78,7 +78,7 @@ def rows_of(table: str) -> list[list[str]]:
 
 
 def test_a_row_has_every_number_and_a_link_to_its_record() -> None:
-    (row,) = rows_of(results_table([make_record(1, make_evaluation(0.51834))]))
+    (row,) = rows_of(results_table([make_record(1, make_evaluation(0.51834))], "cml_bgnn"))
     assert row == [
         "CML-BGNN",
         "conv4",
@@ -96,13 +96,15 @@ def test_a_row_has_every_number_and_a_link_to_its_record() -> None:
 def test_the_latest_of_equal_records_wins_whatever_their_order() -> None:
     old, new = make_record(1, make_evaluation(0.41)), make_record(2, make_evaluation(0.52))
     for records in ([old, new], [new, old]):
-        (row,) = rows_of(results_table(records))
+        (row,) = rows_of(results_table(records, "cml_bgnn"))
         assert row[5] == "52.00 ± 0.42"
 
 
 def test_another_protocol_or_another_seed_is_another_row() -> None:
     other_seed = make_record(2, make_evaluation(0.43), recipe_digest="e1e1e1e1")
-    table = results_table([make_record(1, make_evaluation(0.41), make_evaluation(0.45, n_query=15)), other_seed])
+    table = results_table(
+        [make_record(1, make_evaluation(0.41), make_evaluation(0.45, n_query=15)), other_seed], "cml_bgnn"
+    )
     rows = rows_of(table)
     assert len(rows) == 3
     assert sum("settings d0d0d0" in r[2] for r in rows) == 1  # the two rows of one name are told apart
@@ -112,28 +114,30 @@ def test_another_protocol_or_another_seed_is_another_row() -> None:
 def test_failed_runs_are_rows_and_replace_nothing() -> None:
     error = "loss became\nNaN | at step 12"
     failed = make_record(2, status="failed", error=error, training={})
-    rows = rows_of(results_table([make_record(1, make_evaluation(0.41)), failed]))
+    rows = rows_of(results_table([make_record(1, make_evaluation(0.41)), failed], "cml_bgnn"))
     assert [r[5] for r in rows] == ["41.00 ± 0.42", r"**failed**: loss became NaN \| at step 12"]
     assert rows[1][3] == "5-way 1-shot, 1 query per class, shuffled, T = 8"
 
 
 def test_an_interrupted_run_stands_until_a_later_one_finishes() -> None:
     interrupted = make_record(1, status="interrupted")
-    assert rows_of(results_table([interrupted]))[0][5] == "**interrupted**"
-    rows = rows_of(results_table([interrupted, make_record(2, make_evaluation(0.41))]))
+    assert rows_of(results_table([interrupted], "cml_bgnn"))[0][5] == "**interrupted**"
+    rows = rows_of(results_table([interrupted, make_record(2, make_evaluation(0.41))], "cml_bgnn"))
     assert [r[5] for r in rows] == ["41.00 ± 0.42"]
 
 
 def test_class_order_rows_are_marked_and_no_other() -> None:
-    table = results_table([make_record(1, make_evaluation(0.88, slot_order="class-order"), make_evaluation(0.5))])
+    table = results_table(
+        [make_record(1, make_evaluation(0.88, slot_order="class-order"), make_evaluation(0.5))], "cml_bgnn"
+    )
     shuffled, ordered = rows_of(table)
     assert CLASS_ORDER_MARK in ordered[3] and CLASS_ORDER_MARK not in shuffled[3]
     assert "not evidence that history helps" in table
-    assert "not evidence" not in results_table([make_record(1, make_evaluation(0.5))])
+    assert "not evidence" not in results_table([make_record(1, make_evaluation(0.5))], "cml_bgnn")
 
 
 def test_the_papers_figure_stands_only_beside_its_own_setting() -> None:
-    table = results_table([make_record(1, make_evaluation(0.3, n_way=20), make_evaluation(0.5))])
+    table = results_table([make_record(1, make_evaluation(0.3, n_way=20), make_evaluation(0.5))], "cml_bgnn")
     assert {r[3].split(",")[0]: r[4] for r in rows_of(table)} == {
         "5-way 1-shot": "88.62 ± 0.43 (Table 1)",
         "20-way 1-shot": "",
@@ -239,9 +243,9 @@ def test_reports_do_not_import_torch(project: Path) -> None:
 
 def test_a_systems_own_published_figure_gets_a_column_only_where_there_is_one() -> None:
     plain = make_record(1, make_evaluation(0.5))
-    assert "Published" not in results_table([plain])
+    assert "Published" not in results_table([plain], "cml_bgnn")
     paper = {**PAPER, "published": 48.7, "published_interval": 1.84}
-    table = results_table([make_record(2, make_evaluation(0.5), recipe={**RECIPE, "paper": paper})])
+    table = results_table([make_record(2, make_evaluation(0.5), recipe={**RECIPE, "paper": paper})], "cml_bgnn")
     assert "| Paper, % | Published, % | Ours, % |" in table
     assert "| 88.62 ± 0.43 (Table 1) | 48.70 ± 1.84 | 50.00" in table
 
@@ -255,10 +259,10 @@ def test_a_methods_page_leaves_out_settings_that_its_recipe_no_longer_has() -> N
         make_record(number, make_evaluation(accuracy), recipe=recipe, recipe_digest=f"digest{number}")
         for number, (recipe, accuracy) in enumerate(settings)
     ]
-    page, everything = results_table(records, method="cml_bgnn"), results_table(records)
+    page, everything = results_table(records, "cml_bgnn"), runs_list(records)
     assert "50.00" in page and "75.00" in page and "25.00" not in page and "[all runs](../runs.md)" in page
     assert all(figure in everything for figure in ("50.00", "75.00", "25.00"))
-    alone = results_table(records[1:2], method="cml_bgnn")  # nothing newer answers the question: it stays
+    alone = results_table(records[1:2], "cml_bgnn")  # nothing newer answers the question: it stays
     assert "25.00" in alone and "[all runs]" not in alone
     assert "50.0 " in positions_tables(records, "cml_bgnn") and "25.0 " not in positions_tables(records, "cml_bgnn")
 
@@ -269,3 +273,10 @@ def test_the_list_of_all_runs_is_brief_and_keeps_failures() -> None:
     assert text.startswith("| System | Data, recipe | Protocol | Ours, % | ECE | Record |")
     assert [len(row) for row in rows_of(text)] == [6, 6] and "41.00 ± 0.42" in text and "**failed" in text
     assert section_text("all", [], "runs") == "No runs are recorded yet."
+
+
+def test_positions_are_folded_on_a_methods_page() -> None:
+    text = section_text("cml_bgnn", [make_record(1, make_evaluation(0.41))], "runs")
+    table, folded = text.split("<details>")
+    assert "41.00 ± 0.42" in table and "by position in a stream of 8" in folded and folded.endswith("</details>")
+    assert "<details>" not in section_text("cml_bgnn", [make_record(1, make_evaluation(0.4, stream_length=1))], "runs")
