@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.nn import fused
+from engram.nn import fused, native
 
 EDGE_FLOOR = 1e-6
 SLOPE = 0.01
@@ -57,7 +57,8 @@ class PointwiseNet(nn.Module):
         self.rates = [dropout if dropout_each or i == last else 0.0 for i in range(len(steps))]
         self.active = [last_activation or i < last for i in range(len(steps))]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, counts: Tensor | None = None) -> Tensor:
+        """``counts``: how often each position of a graph counts in BatchNorm; `native` kernels alone can do that."""
         graphs, positions = x.shape[0], x.shape[:-1]
         x = x.flatten(0, -2)
         for linear, norm, rate, active in zip(self.linears, self.norms, self.rates, self.active, strict=True):
@@ -67,6 +68,9 @@ class PointwiseNet(nn.Module):
                 keep = x.new_empty(graphs, x.shape[-1]).bernoulli_(1 - rate).div_(1 - rate)
             if norm.training and fused.trains(x):
                 x = fused.norm_activate(x, norm, SLOPE if active else 1.0, keep)
+                continue
+            if native.usable(x, norm):
+                x = native.norm_activate(x, norm, SLOPE if active else 1.0, keep, counts, len(x) // graphs)
                 continue
             x = F.leaky_relu(norm(x), SLOPE, inplace=True) if active else norm(x)
             x = x if keep is None else (x.unflatten(0, (graphs, -1)) * keep[:, None]).flatten(0, 1)
@@ -110,19 +114,21 @@ def differences(nodes: Tensor) -> Tensor:
 
 
 def on_pairs(net: PointwiseNet, pairs: Tensor) -> Tensor:
-    """``net`` on symmetric pairs; at test i-j passes it for j-i too. In training BatchNorm has to see them all.
+    """``net`` on symmetric pairs: i-j passes it for j-i too, and counts twice in the statistics of training.
 
-    Shapes: (N, V, V, d) -> (N, V, V, outputs)
+    Ordinary modules cannot count, so in training without `native` kernels all pairs pass. Dropout takes the same
+    channels of both anyway. Shapes: (N, V, V, d) -> (N, V, V, outputs)
     """
     answers: Tensor
-    if net.training:
+    if net.training and not all(native.usable(pairs, norm) for norm in net.norms):
         answers = net(pairs)
         return answers
     size, device = pairs.shape[1], pairs.device
     first, second = torch.triu_indices(size, size, device=device)
     place = torch.empty(size, size, dtype=torch.long, device=device)
     place[first, second] = place[second, first] = torch.arange(len(first), device=device)
-    answers = net(pairs[:, first, second])
+    chosen = pairs.flatten(1, 2).index_select(1, first * size + second)
+    answers = net(chosen, 2.0 - (first == second).float()) if net.training else net(chosen)
     return answers[:, place]
 
 

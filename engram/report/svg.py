@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from collections import Counter
 from html import escape
 from typing import Any
 
@@ -87,7 +88,8 @@ def to_svg(figure: Figure, description: str) -> str:
         f'height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(description)}" '
         'style="stroke-linejoin: round">'
     )
-    return re.sub(r"\n\s*", "\n", re.sub(r"<svg[^>]*>", lambda _: root, text, count=1)).strip()
+    text = _classed(_ungrouped(text[text.index(">") + 1 :]))
+    return re.sub(r"\n\s*", "\n", f"{root}{text}").strip()
 
 
 def _lean(text: str) -> str:
@@ -104,6 +106,33 @@ def _styled_together(group: re.Match[str]) -> str:
     if len(set(styles)) != 1 or len(styles) != markers.count("<use") or "style=" in attributes:
         return group.group()
     return f"<g{attributes}{styles[0]}>\n{markers.replace(styles[0], '')}</g>"
+
+
+def _ungrouped(text: str) -> str:
+    """Without groups that say nothing about what is in them."""
+    kept: list[bool] = []
+
+    def decide(tag: re.Match[str]) -> str:
+        if tag.group() != "</g>":
+            kept.append(tag.group() != "<g>")
+            return tag.group() if kept[-1] else ""
+        return tag.group() if kept.pop() else ""
+
+    return re.sub(r"<g(?:\s[^>]*)?>|</g>", decide, text)
+
+
+def _classed(text: str) -> str:
+    """Styles that occur three times or more said once; classes are named after the drawing, as a page holds several."""
+    often = [style for style, times in Counter(re.findall(r'style="([^"]*)"', text)).items() if times > 2]
+    prefix = "c" + hashlib.sha256(text.encode()).hexdigest()[:6]
+    rules = "".join(f".{prefix}-{number}{{{re.sub(r': |; ', _tight, style)}}}" for number, style in enumerate(often))
+    for number, style in enumerate(often):
+        text = text.replace(f'style="{style}"', f'class="{prefix}-{number}"')
+    return f"<style>{rules}</style>{text}" if rules else text
+
+
+def _tight(sign: re.Match[str]) -> str:
+    return sign.group()[0]
 
 
 def _own_identifiers(text: str) -> str:

@@ -122,7 +122,7 @@ def _result_cells(row: ResultRow, runs: str) -> list[str]:
         "" if ece is None else f"{ece:.3f}",
         training_cost(row),
         row.record.device,
-        f"[{row.record.run_id}]({record_path(Path(runs), row.record).as_posix()})",
+        f"[{row.record.run_id.rpartition('-')[2]}]({record_path(Path(runs), row.record).as_posix()})",
     ]
 
 

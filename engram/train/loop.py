@@ -16,7 +16,9 @@ import torch
 from engram.bench.evaluate import Result
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.nn import fused
+from engram.nn import fused, native
+from engram.nn.backbones.conv import ConvBlock
+from engram.nn.graph import PointwiseNet
 from engram.recipes.schema import Recipe
 from engram.train.lock import RunLock
 from engram.train.memory import kept_memory
@@ -110,10 +112,14 @@ def train(
         ):
             if why := trainer.captured and fused.missing():
                 display.say(f"fused kernels are not used, as {why}")
+            kernels, why = _kernels(trainer)
+            if why and device.type == "cpu":
+                display.say(f"kernels in C are not used, as {why}: steps take up to twice as long")
             stopped_by = _Loop(trainer, limits, display, scalars, stop, on_validation).run()
         trainer.load_best()
     status: Literal["finished", "interrupted"] = "interrupted" if stopped_by == "signal" else "finished"
-    return TrainOutcome(trainer.method.eval(), status, trainer.curves, _summary(trainer, stopped_by), trainer.run_id)
+    training = _summary(trainer, stopped_by) | {"kernels": kernels}
+    return TrainOutcome(trainer.method.eval(), status, trainer.curves, training, trainer.run_id)
 
 
 @dataclass
@@ -213,16 +219,24 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
     }
 
 
+def _kernels(trainer: Trainer) -> tuple[str, str]:
+    """Whose kernels the layers of a method may use besides PyTorch's, and why not ours where they could."""
+    ours, source = ("triton", fused) if trainer.device.type == "cuda" else ("c", native)
+    could = fused.allowed() and any(isinstance(part, ConvBlock | PointwiseNet) for part in trainer.method.modules())
+    why = source.missing() if could else ""
+    return (ours, "") if could and not why else ("library", why)
+
+
 @contextmanager
 def _fast_arithmetic(device: torch.device) -> Iterator[None]:
-    """TF32 and cuDNN's search for fast kernels on a GPU, memory kept on the CPU, while training only."""
+    """While training: TF32 and cuDNN's search for fast kernels on a GPU, memory kept and kernels in C on the CPU."""
     switches: tuple[tuple[Any, str], ...] = (
         (torch.backends.cuda.matmul, "allow_tf32"),
         (torch.backends.cudnn, "allow_tf32"),
         (torch.backends.cudnn, "benchmark"),
     )
     if device.type != "cuda":
-        with kept_memory():
+        with kept_memory(), native.in_use():
             yield
         return
     before = [getattr(module, name) for module, name in switches]

@@ -89,7 +89,7 @@ def test_a_row_has_every_number_and_a_link_to_its_record() -> None:
         "0.031",
         "12.3 (70,000 steps)",
         "H200",
-        "[20260101-000001-abcdef](results/runs/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json)",
+        "[abcdef](results/runs/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json)",
     ]
 
 

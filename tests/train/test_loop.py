@@ -13,6 +13,7 @@ from toy_run import RECIPE, assert_same_end, go, make_stores
 
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.nn import native
 from engram.recipes.schema import TestSettings
 from engram.train.checkpoint import load, load_method
 from engram.train.lock import RunLock
@@ -103,6 +104,23 @@ def test_features_train_without_augmentation(tmp_path: Path) -> None:
     features = {s: Store.from_arrays(torch.randn(30, 8), [5] * 6, "toy", s) for s in ("train", "val")}
     recipe = replace(RECIPE, backbone="toy_run:Perceptron")
     assert go(tmp_path, recipe, stores=features).status == "finished"
+
+
+@pytest.mark.parametrize(("plain", "why"), [(False, "there is none"), (True, "there is none"), (False, "")])
+def test_a_run_tells_whose_kernels_it_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, plain: bool, why: str
+) -> None:
+    if not why and (missing := native.missing()):
+        pytest.skip(f"no kernels, as {missing}")
+    monkeypatch.setattr(native, "missing", lambda: why)
+    outcome = go(
+        tmp_path, replace(RECIPE, backbone="toy_run:OneBlock", train=replace(RECIPE.train, iterations=1)), plain=plain
+    )
+    said = [line for line in capsys.readouterr().err.splitlines() if "in C" in line]
+    assert outcome.training["kernels"] == ("library" if why else "c")
+    assert said == (
+        [] if plain or not why else [f"kernels in C are not used, as {why}: steps take up to twice as long"]
+    )
 
 
 def test_tensorboard_gets_its_curves(tmp_path: Path) -> None:

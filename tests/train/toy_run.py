@@ -13,6 +13,7 @@ from torch import nn
 
 from engram.data.store import Store
 from engram.methods.proto_net import ProtoNet
+from engram.nn.backbones.conv import ConvBlock
 from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings
 from engram.train.checkpoint import PARTS, load
 from engram.train.loop import TrainOutcome, train
@@ -85,6 +86,14 @@ class ByTask(ProtoNet):
     def __init__(self, backbone: nn.Module, config: Any) -> None:
         super().__init__(backbone, config)
         self.card = replace(type(self).card, batch_norm="task")
+
+
+class OneBlock(nn.Sequential):
+    """A backbone that kernels of our own can train."""
+
+    def __init__(self, image_shape: tuple[int, ...]) -> None:
+        super().__init__(ConvBlock(image_shape[0], 16, 0.2, padding=1, bias=False), nn.Flatten())
+        self.out_shape = (16 * (image_shape[1] // 2) * (image_shape[2] // 2),)
 
 
 class Perceptron(nn.Linear):

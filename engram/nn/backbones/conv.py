@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from engram.nn import fused
+from engram.nn import fused, native
 from engram.nn.backbones.shape import probe_shape
 
 
@@ -13,7 +13,7 @@ class ConvBlock(nn.Sequential):
     """conv3x3 - BatchNorm - pool - LeakyReLU(slope) [- dropout]; slope 0 is a ReLU.
 
     Pooling stands before the activation: both are monotone, so the result is the same for a quarter of the work. In
-    training on a GPU the middle three are one kernel.
+    training the middle three are one kernel.
     """
 
     def __init__(
@@ -30,10 +30,13 @@ class ConvBlock(nn.Sequential):
         self.is_first_stage = padding == 1 and not bias and dropout is None
 
     def forward(self, x: Tensor) -> Tensor:
-        if not fused.usable(x, self[1]):
+        if fused.usable(x, self[1]):
+            x = fused.norm_pool_activate(self[0](x), self[1], self.slope)
+        elif native.usable(x, self[1]):
+            x = native.stage(x, self[0], self[1], self.slope)
+        else:
             result: Tensor = super().forward(x)
             return result
-        x = fused.norm_pool_activate(self[0](x), self[1], self.slope)
         return self[4](x) if len(self) > 4 else x
 
     def from_pixels(self, pixels: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,11 @@ def plain(only: bool = True) -> Iterator[None]:
         yield
     finally:
         _allowed = before
+
+
+def allowed() -> bool:
+    """Whether anything but ordinary modules may be used at all."""
+    return _allowed
 
 
 @cache
@@ -62,7 +68,7 @@ def norm_pool_activate(values: Tensor, norm: nn.Module, slope: float) -> Tensor:
     """leaky(maxpool2(BatchNorm(x))). (n, C, H, W) -> (n, C, H // 2, W // 2)"""
     from engram.nn.fused.functions import NormPool
 
-    result: Tensor = NormPool.apply(values, *_settings(norm, slope))
+    result: Tensor = NormPool.apply(values, *settings(norm, slope))
     return result
 
 
@@ -77,7 +83,7 @@ def first_stage(
 
     channels = pixels.shape[1]
     colours = torch.cat([part.flatten().expand(channels) for part in (scale, shift)])
-    result: Tensor = Stem.apply(pixels, colours, convolution.weight, *_settings(norm, slope))
+    result: Tensor = Stem.apply(pixels, colours, convolution.weight, *settings(norm, slope))
     return result
 
 
@@ -85,7 +91,7 @@ def norm_activate(values: Tensor, norm: nn.Module, slope: float, keep: Tensor | 
     """leaky(BatchNorm(x)) * keep for rows (R, C), R / graphs of them for each row of ``keep`` (graphs, C) or None."""
     from engram.nn.fused.functions import NormRows
 
-    result: Tensor = NormRows.apply(values, keep, *_settings(norm, slope))
+    result: Tensor = NormRows.apply(values, keep, *settings(norm, slope))
     return result
 
 
@@ -97,7 +103,8 @@ def group_product(values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return result
 
 
-def _settings(norm: nn.Module, slope: float) -> tuple[Tensor | float | None, ...]:
+def settings(norm: nn.Module, slope: float) -> tuple[Any, ...]:
+    """What kernels are told of a BatchNorm and of the activation after it; one more batch is counted."""
     assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
     assert norm.num_batches_tracked is not None and norm.momentum is not None
     norm.num_batches_tracked.add_(1)

@@ -1,0 +1,88 @@
+"""The C files of this folder, compiled once for this machine and kept in the cache."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SOURCES = ("winograd.c", "stem.c", "norm.c")
+OPTIONS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
+FOLDER = Path(__file__).parent
+
+
+@cache
+def missing() -> str:
+    """Why the kernels cannot run on this machine; empty where they can."""
+    try:
+        library()
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return ""
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The compiled kernels; OSError says in a few words why there are none."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        raise OSError(f"they are for Linux on x86-64 and this is {platform.system()} on {platform.machine()}")
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        raise OSError("there is no C compiler (cc, gcc or clang) on the PATH")
+    texts = [(FOLDER / name).read_bytes() for name in ("vector.h", *SOURCES)]
+    machine = [compiler, *OPTIONS, *(line for line in _cpu_flags())]
+    key = hashlib.sha256(b"\0".join([*texts, *(word.encode() for word in machine)])).hexdigest()[:16]
+    path = Path(os.environ.get("ENGRAM_CACHE") or "~/.cache/engram").expanduser() / "kernels" / f"{key}.so"
+    if not path.is_file():
+        _compile(compiler, path)
+    return ctypes.CDLL(str(path))
+
+
+def _cpu_flags() -> list[str]:
+    """What the processor can do: a cache on a shared disk may serve several kinds."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return [platform.processor()]
+    return [line for line in lines if line.startswith("flags")][:1]
+
+
+def _compile(compiler: str, path: Path) -> None:
+    """Written aside and moved: two runs may compile at once, and half a file must never be loaded."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as aside:
+        made = Path(aside) / path.name
+        command = [compiler, *OPTIONS, *(str(FOLDER / name) for name in SOURCES), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode:
+            said = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[0]
+            raise OSError(f"{compiler} cannot compile them ({said})")
+        made.replace(path)
+
+
+class Sizes(ctypes.Structure):
+    """Base of the structs the kernels are given; ``threads`` is PyTorch's number."""
+
+    threads: int
+
+    def __init__(self, *values: int, **named: float) -> None:
+        super().__init__(*values, threads=torch.get_num_threads(), **named)
+
+    def sums(self, *shape: int, dtype: torch.dtype = torch.double) -> Tensor:
+        """Zeros for each thread to add to, so that a sum does not depend on who comes first."""
+        return torch.zeros(self.threads, *shape, dtype=dtype)
+
+
+def call(name: str, *tensors: Tensor | None, sizes: Sizes) -> None:
+    """A kernel on the storage of contiguous tensors; None is NULL."""
+    pointers = [ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors]
+    getattr(library(), name)(*pointers, ctypes.byref(sizes))
