@@ -20,27 +20,50 @@ static float *room(long numbers) {
     return aligned_alloc(64, (sizeof(float) * numbers + 63) / 64 * 64);
 }
 
-/* out (to x to) = L d L', L (to x from) */
-INLINE void both_sides(int to, int from, const float *L, const vec *d, vec *out) {
+/* B' (r, r) and A' (m, r) for outputs of 3x3 and 4x4; G is in winograd.py. */
+static const float PIXELS_3[] = {2, -1, -2, 1, 0, 0, -2, -1, 1, 0, 0, 2, -3, 1, 0, 0, -1, 0, 1, 0, 0, 2, -1, -2, 1};
+static const float OUTPUT_3[] = {1, 1, 1, 1, 0, 0, 1, -1, 2, 0, 0, 1, 1, 4, 1};
+static const float PIXELS_4[] = {4, 0,  -5, 0, 1, 0, 0, -4, -4, 1,  1, 0, 0, 4, -4, -1, 1, 0,
+                                 0, -2, -1, 2, 1, 0, 0, 2,  -1, -2, 1, 0, 0, 4, 0,  -5, 0, 1};
+static const float OUTPUT_4[] = {1, 1, 1, 1, 1, 0, 0, 1, -1, 2, -2, 0, 0, 1, 1, 4, 4, 0, 0, 1, -1, 8, -8, 1};
+#define PIXELS(m) (m == 4 ? PIXELS_4 : PIXELS_3)
+#define OUTPUT(m) (m == 4 ? OUTPUT_4 : OUTPUT_3)
+
+/* Weights are literals once loops are unrolled: what is 0 costs nothing. */
+INLINE vec weighted(int n, const float *weights, int along, const vec *d, int apart) {
+    vec sum = {0};
+#pragma GCC unroll 6
+    for (int i = 0; i < n; i++) {
+        float weight = weights[i * along];
+        if (weight == 1)
+            sum += d[i * apart];
+        else if (weight == -1)
+            sum -= d[i * apart];
+        else if (weight != 0)
+            sum += weight * d[i * apart];
+    }
+    return sum;
+}
+
+/* out (to x to) = L d L', L (to x from) or, turned, L' (from x to) */
+INLINE void both_sides(int to, int from, const float *L, int turned, const vec *d, vec *out) {
     vec half[LARGEST];
+    int along = turned ? to : 1, down = turned ? 1 : from;
+#pragma GCC unroll 6
+    for (int j = 0; j < from; j++)
+#pragma GCC unroll 6
+        for (int a = 0; a < to; a++)
+            half[a * from + j] = weighted(from, L + a * down, along, d + j, from);
+#pragma GCC unroll 6
     for (int a = 0; a < to; a++)
-        for (int j = 0; j < from; j++) {
-            vec sum = L[a * from] * d[j];
-            for (int i = 1; i < from; i++)
-                sum += L[a * from + i] * d[i * from + j];
-            half[a * from + j] = sum;
-        }
-    for (int a = 0; a < to; a++)
-        for (int b = 0; b < to; b++) {
-            vec sum = L[b * from] * half[a * from];
-            for (int j = 1; j < from; j++)
-                sum += L[b * from + j] * half[a * from + j];
-            out[a * to + b] = sum;
-        }
+#pragma GCC unroll 6
+        for (int b = 0; b < to; b++)
+            out[a * to + b] = weighted(from, L + b * down, along, half + a * from, 1);
 }
 
 /* tiles[., first...] = L tile L' for the tiles t x t of an image; the first starts at -pad, zeros outside */
-INLINE void cut(int r, int t, const float *L, const float *image, float *tiles, int first, int count, Map m) {
+INLINE void cut(int r, int t, const float *L, int turned, const float *image, float *tiles, int first, int count,
+                Map m) {
     for (int q = 0; q < m.down * m.across; q++) {
         int top = q / m.across * m.step - m.pad, left = q % m.across * m.step - m.pad;
         for (int c = 0; c < m.channels; c += LANES) {
@@ -50,7 +73,7 @@ INLINE void cut(int r, int t, const float *L, const float *image, float *tiles, 
                     int y = top + i, x = left + j, inside = y >= 0 && y < m.height && x >= 0 && x < m.width;
                     d[i * t + j] = inside ? AT(image + (y * m.width + x) * m.channels + c) : (vec){0};
                 }
-            both_sides(r, t, L, d, out);
+            both_sides(r, t, L, turned, d, out);
             for (int k = 0; k < r * r; k++)
                 TO(tiles + ((long)k * count + first + q) * m.channels + c) = out[k];
         }
@@ -58,7 +81,8 @@ INLINE void cut(int r, int t, const float *L, const float *image, float *tiles, 
 }
 
 /* The sum of L tile L' (t x t) at the places of the tiles; where they overlap the image starts as zeros. */
-INLINE void put(int t, int r, const float *L, const float *tiles, float *image, int first, int count, Map m) {
+INLINE void put(int t, int r, const float *L, int turned, const float *tiles, float *image, int first, int count,
+                Map m) {
     int overlap = m.step < t;
     if (overlap) memset(image, 0, sizeof(float) * m.height * m.width * m.channels);
     for (int q = 0; q < m.down * m.across; q++) {
@@ -67,7 +91,7 @@ INLINE void put(int t, int r, const float *L, const float *tiles, float *image, 
             vec d[LARGEST], out[LARGEST];
             for (int k = 0; k < r * r; k++)
                 d[k] = AT(tiles + ((long)k * count + first + q) * m.channels + c);
-            both_sides(t, r, L, d, out);
+            both_sides(t, r, L, turned, d, out);
             for (int i = 0; i < t; i++)
                 for (int j = 0; j < t; j++) {
                     int y = top + i, x = left + j;
@@ -138,85 +162,85 @@ static Map output_map(const Sizes *s) {
     return (Map){s->height + 2 * s->pad - 2, s->width + 2 * s->pad - 2, s->outputs, 0, s->side, in.down, in.across};
 }
 
-static int group(const Sizes *s, int tiles, int r) {
-    long each = sizeof(float) * tiles * r * r * (s->channels + s->outputs);
+static long group(const Sizes *s, long numbers) {
+    long each = sizeof(float) * numbers * (s->channels + s->outputs);
     return each < TOGETHER ? TOGETHER / each : 1;
 }
 
-/* y = A' [(filters (r * r, channels, outputs)) (B' x B)] A */
-INLINE void forward(int m, const float *x, const float *filters, const float *pixels, const float *output, float *y,
-                    const Sizes *s) {
-    int r = m + 2;
+/* What `winograd_forward` does with a group of images; m is a literal, so that loops over tiles are unrolled. */
+INLINE void group_forward(int m, int images, const float *x, const float *filters, float *y, float *given,
+                          float *made, Map in, Map out) {
+    int r = m + 2, tiles = in.down * in.across, count = images * tiles;
+    for (int i = 0; i < images; i++)
+        cut(r, r, PIXELS(m), 0, x + (long)i * in.height * in.width * in.channels, given, i * tiles, count, in);
+    for (long k = 0; k < r * r; k++)
+        multiply(given + k * count * in.channels, in.channels, 1, filters + k * in.channels * out.channels,
+                 made + k * count * out.channels, count, in.channels, out.channels, 0);
+    for (int i = 0; i < images; i++)
+        put(m, r, OUTPUT(m), 0, made, y + (long)i * out.height * out.width * out.channels, i * tiles, count, out);
+}
+
+/* y = A' [filters (B' x B)] A; filters (r * r, channels, outputs) */
+void winograd_forward(const float *x, const float *filters, float *y, const Sizes *s) {
     Map in = input_map(s), out = output_map(s);
-    int tiles = in.down * in.across, images = group(s, tiles, r);
+    long tiles = in.down * in.across, square = (s->side + 2) * (s->side + 2), together = group(s, tiles * square);
 #pragma omp parallel num_threads(s->threads)
     {
-        float *given = room((long)r * r * images * tiles * s->channels),
-              *made = room((long)r * r * images * tiles * s->outputs);
+        float *given = room(square * together * tiles * s->channels);
+        float *made = room(square * together * tiles * s->outputs);
 #pragma omp for schedule(static)
-        for (long start = 0; start < s->n; start += images) {
-            int here = start + images < s->n ? images : s->n - start, count = here * tiles;
-            for (int i = 0; i < here; i++)
-                cut(r, r, pixels, x + (start + i) * in.height * in.width * in.channels, given, i * tiles, count,
-                    in);
-            for (int k = 0; k < r * r; k++)
-                multiply(given + (long)k * count * s->channels, s->channels, 1,
-                         filters + (long)k * s->channels * s->outputs, made + (long)k * count * s->outputs, count,
-                         s->channels, s->outputs, 0);
-            for (int i = 0; i < here; i++)
-                put(m, r, output, made, y + (start + i) * out.height * out.width * out.channels, i * tiles, count,
-                    out);
+        for (long start = 0; start < s->n; start += together) {
+            int images = start + together < s->n ? together : s->n - start;
+            const float *from = x + start * in.height * in.width * in.channels;
+            float *to = y + start * out.height * out.width * out.channels;
+            if (s->side == 4)
+                group_forward(4, images, from, filters, to, given, made, in, out);
+            else
+                group_forward(3, images, from, filters, to, given, made, in, out);
         }
         free(given), free(made);
     }
 }
 
-/* dx, and of each thread the gradient of the filters; turned: (r * r, outputs, channels), A (r, m), B (r, r) */
-INLINE void backward(int m, const float *x, const float *dy, const float *turned, const float *pixels,
-                     const float *output_turned, const float *pixels_turned, float *dx, float *partial,
-                     const Sizes *s) {
-    int r = m + 2;
+INLINE void group_backward(int m, int images, const float *x, const float *dy, const float *turned, float *dx,
+                           float *sums, float *given, float *made, Map in, Map out) {
+    int r = m + 2, tiles = in.down * in.across, count = images * tiles;
+    long area = (long)in.height * in.width * in.channels;
+    for (int i = 0; i < images; i++) {
+        cut(r, r, PIXELS(m), 0, x + i * area, given, i * tiles, count, in);
+        cut(r, m, OUTPUT(m), 1, dy + (long)i * out.height * out.width * out.channels, made, i * tiles, count, out);
+    }
+    for (long k = 0; k < r * r; k++) {
+        float *left = given + k * count * in.channels, *right = made + k * count * out.channels;
+        long filter = k * in.channels * out.channels;
+        multiply(left, 1, in.channels, right, sums + filter, in.channels, count, out.channels, 1);
+        multiply(right, out.channels, 1, turned + filter, left, count, out.channels, in.channels, 0);
+    }
+    for (int i = 0; i < images; i++)
+        put(r, r, PIXELS(m), 1, given, dx + i * area, i * tiles, count, in);
+}
+
+/* dx, and of each thread the gradient of the filters; turned (r * r, outputs, channels) */
+void winograd_backward(const float *x, const float *dy, const float *turned, float *dx, float *partial,
+                       const Sizes *s) {
     Map in = input_map(s), out = output_map(s);
-    int tiles = in.down * in.across, images = group(s, tiles, r);
+    long tiles = in.down * in.across, square = (s->side + 2) * (s->side + 2), together = group(s, tiles * square);
 #pragma omp parallel num_threads(s->threads)
     {
-        float *given = room((long)r * r * images * tiles * s->channels),
-              *made = room((long)r * r * images * tiles * s->outputs);
-        float *sums = partial + (long)omp_get_thread_num() * r * r * s->channels * s->outputs;
+        float *given = room(square * together * tiles * s->channels);
+        float *made = room(square * together * tiles * s->outputs);
+        float *sums = partial + omp_get_thread_num() * square * s->channels * s->outputs;
 #pragma omp for schedule(static)
-        for (long start = 0; start < s->n; start += images) {
-            int here = start + images < s->n ? images : s->n - start, count = here * tiles;
-            for (int i = 0; i < here; i++) {
-                cut(r, r, pixels, x + (start + i) * in.height * in.width * in.channels, given, i * tiles, count,
-                    in);
-                cut(r, m, output_turned, dy + (start + i) * out.height * out.width * out.channels, made, i * tiles,
-                    count, out);
-            }
-            for (int k = 0; k < r * r; k++) {
-                float *left = given + (long)k * count * s->channels, *right = made + (long)k * count * s->outputs;
-                multiply(left, 1, s->channels, right, sums + (long)k * s->channels * s->outputs, s->channels, count,
-                         s->outputs, 1);
-                multiply(right, s->outputs, 1, turned + (long)k * s->channels * s->outputs, left, count, s->outputs,
-                         s->channels, 0);
-            }
-            for (int i = 0; i < here; i++)
-                put(r, r, pixels_turned, given, dx + (start + i) * in.height * in.width * in.channels, i * tiles,
-                    count, in);
+        for (long start = 0; start < s->n; start += together) {
+            int images = start + together < s->n ? together : s->n - start;
+            const float *from = x + start * in.height * in.width * in.channels;
+            const float *grad = dy + start * out.height * out.width * out.channels;
+            float *to = dx + start * in.height * in.width * in.channels;
+            if (s->side == 4)
+                group_backward(4, images, from, grad, turned, to, sums, given, made, in, out);
+            else
+                group_backward(3, images, from, grad, turned, to, sums, given, made, in, out);
         }
         free(given), free(made);
     }
 }
-
-/* The side of an output tile is a constant, so that loops over tiles are unrolled. */
-#define OF_SIDE(m)                                                                                                \
-    void winograd_forward_##m(const float *x, const float *filters, const float *pixels, const float *output,     \
-                              float *y, const Sizes *s) {                                                         \
-        forward(m, x, filters, pixels, output, y, s);                                                             \
-    }                                                                                                             \
-    void winograd_backward_##m(const float *x, const float *dy, const float *turned, const float *pixels,         \
-                               const float *output_turned, const float *pixels_turned, float *dx, float *partial, \
-                               const Sizes *s) {                                                                  \
-        backward(m, x, dy, turned, pixels, output_turned, pixels_turned, dx, partial, s);                         \
-    }
-OF_SIDE(3)
-OF_SIDE(4)

@@ -11,9 +11,6 @@ the backward pass.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
-from itertools import combinations
-from math import prod
 from typing import Any
 
 import torch
@@ -25,8 +22,18 @@ from engram.nn.native import LANES
 from engram.nn.native.functions import channels_last
 from engram.nn.native.library import Sizes, call
 
-POINTS = (0, 1, -1, 2, -2)
-"""where the polynomials of the transform are evaluated, besides infinity: the first t - 1 of them"""
+WEIGHTS = {
+    3: ((1 / 2, 0, 0), (-1 / 2, -1 / 2, -1 / 2), (-1 / 6, 1 / 6, -1 / 6), (1 / 6, 1 / 3, 2 / 3), (0, 0, 1)),
+    4: (
+        (1 / 4, 0, 0),
+        (-1 / 6, -1 / 6, -1 / 6),
+        (-1 / 6, 1 / 6, -1 / 6),
+        (1 / 24, 1 / 12, 1 / 6),
+        (1 / 24, -1 / 12, 1 / 6),
+        (0, 0, 1),
+    ),
+}
+"""G of each m; A and B are in winograd.c"""
 
 
 class TileSizes(Sizes):
@@ -34,23 +41,6 @@ class TileSizes(Sizes):
         ("n", ctypes.c_long),
         *((name, ctypes.c_int) for name in ("height", "width", "channels", "outputs", "pad", "side", "threads")),
     )
-
-
-@cache
-def transforms(m: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A' (m, t), G (t, 3), B' (t, t) for the points above and infinity (Cook-Toom)."""
-    points = POINTS[: m + 1]
-    output = [[float(p**k) for p in points] + [float(k == m - 1)] for k in range(m)]
-    scales = [prod(p - q for q in points if q != p) for p in points]
-    weight = [[p**k / scale for k in range(3)] for p, scale in zip(points, scales, strict=True)] + [[0.0, 0.0, 1.0]]
-    pixels = [[*_coefficients([q for q in points if q != p]), 0.0] for p in points] + [_coefficients(points)]
-    return torch.tensor(output), torch.tensor(weight), torch.tensor(pixels)
-
-
-def _coefficients(roots: Any) -> list[float]:
-    """Of the product of (x - root), from the constant on."""
-    n = len(roots)
-    return [float((-1) ** (n - k) * sum(map(prod, combinations(roots, n - k)))) for k in range(n + 1)]
 
 
 def tile_side(height: int, width: int) -> int:
@@ -73,6 +63,12 @@ def convolution(values: Tensor, layer: nn.Conv2d) -> Tensor:
     return result
 
 
+def _both_sides(side: int) -> Tensor:
+    """G g G' of a filter as one matrix. (t * t, 9)"""
+    matrix = torch.tensor(WEIGHTS[side])
+    return torch.kron(matrix, matrix)
+
+
 class Convolution(torch.autograd.Function):
     """(n, C, H, W), weight (O, C, 3, 3) -> (n, O, H + 2 pad - 2, W + 2 pad - 2), tiles of ``side``"""
 
@@ -81,11 +77,9 @@ class Convolution(torch.autograd.Function):
         x, outputs = channels_last(x), len(weight)
         n, height, width, channels = x.shape
         ctx.side, ctx.sizes = side, TileSizes(n, height, width, channels, outputs, pad, side)
-        output, for_weight, pixels = transforms(side)
-        both = torch.kron(for_weight, for_weight)
-        filters = (both @ weight.permute(2, 3, 1, 0).reshape(9, -1)).view(-1, channels, outputs)
+        filters = (_both_sides(side) @ weight.permute(2, 3, 1, 0).reshape(9, -1)).view(-1, channels, outputs)
         y = x.new_empty(n, height + 2 * pad - 2, width + 2 * pad - 2, outputs)
-        call(f"winograd_forward_{side}", x, filters, pixels, output, y, sizes=ctx.sizes)
+        call("winograd_forward", x, filters, y, sizes=ctx.sizes)
         ctx.save_for_backward(x, filters)
         return y.permute(0, 3, 1, 2)
 
@@ -93,11 +87,8 @@ class Convolution(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, filters = ctx.saved_tensors
-        output, for_weight, pixels = transforms(ctx.side)
-        both, for_x = torch.kron(for_weight, for_weight), torch.empty_like(x)
-        partial = ctx.sizes.sums(*filters.shape, dtype=torch.float)
+        for_x, partial = torch.empty_like(x), ctx.sizes.sums(*filters.shape, dtype=torch.float)
         given = (x, channels_last(gradients[0]), filters.transpose(1, 2).contiguous())
-        matrices = (pixels, output.T.contiguous(), pixels.T.contiguous())
-        call(f"winograd_backward_{ctx.side}", *given, *matrices, for_x, partial, sizes=ctx.sizes)
-        for_weights = (both.T @ partial.sum(0).flatten(1)).view(3, 3, *filters.shape[1:])
+        call("winograd_backward", *given, for_x, partial, sizes=ctx.sizes)
+        for_weights = (_both_sides(ctx.side).T @ partial.sum(0).flatten(1)).view(3, 3, *filters.shape[1:])
         return for_x.permute(0, 3, 1, 2), for_weights.permute(3, 2, 0, 1), None, None
