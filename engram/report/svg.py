@@ -84,7 +84,7 @@ def to_svg(figure: Figure, description: str) -> str:
     text = text.replace(INK, "currentColor")
     width, height = (round(v * 72) for v in figure.get_size_inches())
     root = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{width}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '
         f'height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(description)}" '
         'style="stroke-linejoin: round">'
     )
@@ -93,9 +93,9 @@ def to_svg(figure: Figure, description: str) -> str:
 
 
 def _lean(text: str) -> str:
-    """The same drawing in fewer bytes: hundredths of a pixel, no turns by nothing, one style for a series' markers."""
+    """The same drawing in fewer bytes: tenths of a pixel, no turns by nothing, one style for a series' markers."""
     text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text)
-    text = re.sub(r'\s(?:d|x|y)="[^"]*"', lambda m: re.sub(r"(\.\d{2})\d+", r"\1", m.group()), text)
+    text = re.sub(r'\s(?:d|x|y)="[^"]*"', lambda m: re.sub(r"(\.\d)\d+", r"\1", m.group()), text)
     text = re.sub(r'(?<=\sd=")[^"]*', lambda m: re.sub(r"\s*([A-Za-z])\s*", r"\1", m.group()).strip(), text)
     return re.sub(r"<g([^>]*)>\s*((?:<use [^>]*/>\s*){2,})</g>", _styled_together, text)
 
@@ -124,7 +124,7 @@ def _ungrouped(text: str) -> str:
 def _classed(text: str) -> str:
     """Styles that occur three times or more said once; classes are named after the drawing, as a page holds several."""
     often = [style for style, times in Counter(re.findall(r'style="([^"]*)"', text)).items() if times > 2]
-    prefix = "c" + hashlib.sha256(text.encode()).hexdigest()[:6]
+    prefix = "c" + hashlib.sha256(text.encode()).hexdigest()[:5]
     rules = "".join(f".{prefix}-{number}{{{re.sub(r': |; ', _tight, style)}}}" for number, style in enumerate(often))
     for number, style in enumerate(often):
         text = text.replace(f'style="{style}"', f'class="{prefix}-{number}"')
@@ -139,8 +139,8 @@ def _own_identifiers(text: str) -> str:
     """Only identifiers that are used, prefixed by a digest of the drawing: several drawings share one page."""
     used = set(re.findall(r'href="#([^"]+)"', text)) | set(re.findall(r"url\(#([^)]+)\)", text))
     text = re.sub(r'\s\bid="([^"]+)"', lambda m: m.group() if m.group(1) in used else "", text)
-    prefix = "e" + hashlib.sha256(text.encode()).hexdigest()[:8]
+    prefix = "e" + hashlib.sha256(text.encode()).hexdigest()[:5]
     short = {name: f"{prefix}-{number}" for number, name in enumerate(sorted(used))}
     text = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{short[m.group(1)]}"', text)
-    text = re.sub(r'href="#([^"]+)"', lambda m: f'href="#{short[m.group(1)]}"', text)
+    text = re.sub(r'href="#([^"]+)"', lambda m: f'href="#{short[m.group(1)]}"', text.replace("xlink:href", "href"))
     return re.sub(r"url\(#([^)]+)\)", lambda m: f"url(#{short[m.group(1)]})", text)

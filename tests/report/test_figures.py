@@ -167,4 +167,4 @@ def test_a_lean_drawing_keeps_styles_and_turned_labels() -> None:
     turned = [label.text for label in root.iter(f"{space}text") if "rotate(-90" in label.get("transform", "")]
     assert turned == ["upwards"] and "rotate(-0" not in text
     paths = [path.get("d", "") for path in root.iter(f"{space}path")]
-    assert paths and not any(re.search(r"\.\d{3}|\s[A-Za-z]", path) for path in paths)
+    assert paths and not any(re.search(r"\.\d{2}|\s[A-Za-z]", path) for path in paths)
