@@ -45,7 +45,9 @@ PUBLISHED_AT = 5
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
 NO_RUNS = "No runs are recorded yet."
 FOLDED = "<details>\n<summary>Accuracy by position in the stream</summary>\n\n{}\n\n</details>"
-OTHERS = "Runs of these recipes with other settings are among [all runs](../runs.md)."
+OTHERS = "Runs of these recipes with other settings: [other runs](../runs.md)."
+PAGELESS = ("chance", "pixel_centroid")
+"""methods without a page of their own"""
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
@@ -86,9 +88,12 @@ def results_table(records: Sequence[RunRecord], method: str, runs: str = "result
     return f"{table}\n\n{' '.join(notes)}"
 
 
-def runs_list(records: Sequence[RunRecord], runs: str = "results/runs") -> str:
-    """Every row in brief; what a system's paper has and what training cost stand on its own page and in the record."""
+def runs_list(records: Sequence[RunRecord], runs: str = "results/runs", others: bool = False) -> str:
+    """Every row in brief, or the ``others`` alone: those that stand on no method's page."""
     rows = result_rows(records)
+    if others:
+        shown = {id(r) for method in {r.record.method for r in rows} - set(PAGELESS) for r in _rows_of(rows, method)}
+        rows = [r for r in rows if id(r) not in shown]
     if not rows:
         return NO_RUNS
     brief = [
@@ -96,6 +101,11 @@ def runs_list(records: Sequence[RunRecord], runs: str = "results/runs") -> str:
     ]
     lines = [_result_cells(r, runs) for r in rows]
     return markdown_table([RESULT_HEADER[n] for n in brief], [[line[n] for n in brief] for line in lines], right=(3, 4))
+
+
+def _rows_of(rows: Sequence[ResultRow], method: str) -> list[ResultRow]:
+    """What a method's page shows."""
+    return _of_today([r for r in rows if r.record.method == method])
 
 
 def _of_today(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -166,8 +176,10 @@ def comparison_table(first: str, second: str, comparison: Mapping[str, Any]) -> 
 
 
 def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
-    """What stands between the markers: ``all``, a method, or either with ``:positions``."""
+    """What stands between the markers: ``all``, ``others``, a method, or ``all`` or a method with ``:positions``."""
     stem, _, part = name.partition(":")
+    if stem == "others":
+        return runs_list(records, runs, others=True)
     method = None if stem == "all" else stem
     if part == "positions":
         return positions_tables(records, method)
@@ -180,7 +192,7 @@ def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
 
 def check_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
     """A misspelt section would stay empty for ever, and nobody would notice."""
-    known = {"all", *SYSTEM_NAMES, *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
+    known = {"all", "others", *SYSTEM_NAMES, *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
     stem, _, part = name.partition(":")
     if stem not in known or part not in ("", "positions"):
         raise EngramError(f"{where}: 'results:begin {name}' names no known section{nearest(stem, known)}")

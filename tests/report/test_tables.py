@@ -11,10 +11,18 @@ import pytest
 
 from engram.errors import EngramError
 from engram.ledger import Evaluation, RunRecord, write_record
+from engram.methods import METHODS
 from engram.recipes import load_recipe
 from engram.report.rows import CLASS_ORDER_MARK, result_rows
 from engram.report.sections import rebuild
-from engram.report.tables import comparison_table, positions_tables, results_table, runs_list, section_text
+from engram.report.tables import (
+    PAGELESS,
+    comparison_table,
+    positions_tables,
+    results_table,
+    runs_list,
+    section_text,
+)
 
 PAPER = {"table": "Table 1", "row": "CML-BGNN", "accuracy": 88.62, "interval": 0.43, "note": ""}
 TEST = {"n_way": 5, "n_shot": 1, "n_query": [1], "stream_length": 8, "labelled_fraction": 1.0, "slot_order": "shuffled"}
@@ -260,10 +268,12 @@ def test_a_methods_page_leaves_out_settings_that_its_recipe_no_longer_has() -> N
         for number, (recipe, accuracy) in enumerate(settings)
     ]
     page, everything = results_table(records, "cml_bgnn"), runs_list(records)
-    assert "50.00" in page and "75.00" in page and "25.00" not in page and "[all runs](../runs.md)" in page
+    assert "50.00" in page and "75.00" in page and "25.00" not in page and "[other runs](../runs.md)" in page
     assert all(figure in everything for figure in ("50.00", "75.00", "25.00"))
+    others = section_text("others", records, "results/runs")
+    assert "25.00" in others and "50.00" not in others and "75.00" not in others  # each stands in one place
     alone = results_table(records[1:2], "cml_bgnn")  # nothing newer answers the question: it stays
-    assert "25.00" in alone and "[all runs]" not in alone
+    assert "25.00" in alone and "[other runs]" not in alone
     assert "50.0 " in positions_tables(records, "cml_bgnn") and "25.0 " not in positions_tables(records, "cml_bgnn")
 
 
@@ -272,7 +282,14 @@ def test_the_list_of_all_runs_is_brief_and_keeps_failures() -> None:
     text = section_text("all", [make_record(1, make_evaluation(0.41)), failed], "runs")
     assert text.startswith("| System | Data, recipe | Protocol | Ours, % | ECE | Record |")
     assert [len(row) for row in rows_of(text)] == [6, 6] and "41.00 ± 0.42" in text and "**failed" in text
-    assert section_text("all", [], "runs") == "No runs are recorded yet."
+    assert section_text("all", [], "runs") == section_text("others", [], "runs") == "No runs are recorded yet."
+
+
+def test_methods_without_a_page_are_among_the_others() -> None:
+    records = [make_record(1, make_evaluation(0.2), method="chance"), make_record(2, make_evaluation(0.5))]
+    assert [row[3] for row in rows_of(section_text("others", records, "runs"))] == ["20.00 ± 0.42"]
+    missing = {stem for stem in METHODS if not (Path(__file__).parents[2] / "docs/methods" / f"{stem}.md").is_file()}
+    assert missing == set(PAGELESS)
 
 
 def test_positions_are_folded_on_a_methods_page() -> None:
