@@ -286,7 +286,8 @@ def test_the_list_of_all_runs_is_brief_and_keeps_failures() -> None:
 
 
 def test_methods_without_a_page_are_among_the_others() -> None:
-    records = [make_record(1, make_evaluation(0.2), method="chance"), make_record(2, make_evaluation(0.5))]
+    chance = make_record(1, make_evaluation(0.2), method="chance", recipe_digest="other")
+    records = [chance, make_record(2, make_evaluation(0.5))]
     assert [row[3] for row in rows_of(section_text("others", records, "runs"))] == ["20.00 ± 0.42"]
     missing = {stem for stem in METHODS if not (Path(__file__).parents[2] / "docs/methods" / f"{stem}.md").is_file()}
     assert missing == set(PAGELESS)
