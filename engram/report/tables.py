@@ -40,12 +40,14 @@ RESULT_HEADER = (
     "Device",
     "Record",
 )
-PUBLISHED_AT = 5
-"""after the paper's figure"""
+PUBLISHED_AT = 4
+"""after the paper's figure, on a page that names the system"""
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
 NO_RUNS = "No runs are recorded yet."
-FOLDED = "<details>\n<summary>Accuracy by position in the stream</summary>\n\n{}\n\n</details>"
+FOLDED = "<details>\n<summary>Accuracy by position in streams of up to 16 tasks</summary>\n\n{}\n\n</details>"
 OTHERS = "Runs of these recipes with other settings: [other runs](../runs.md)."
+LONGEST = 16
+"""stream whose positions a method's page lists; longer ones are curves in docs/memory.md"""
 PAGELESS = ("chance", "pixel_centroid")
 """methods without a page of their own"""
 
@@ -73,13 +75,13 @@ def results_table(records: Sequence[RunRecord], method: str, runs: str = "result
     rows = _of_today(found)
     if not rows:
         return NO_RUNS
-    header, lines = list(RESULT_HEADER), [_result_cells(r, runs) for r in rows]
+    header, lines = list(RESULT_HEADER[1:]), [_result_cells(r, runs)[1:] for r in rows]  # the page names the system
     published = [published_figure(r) for r in rows]
     if any(published):  # a column only where a system's own paper is quoted
         header.insert(PUBLISHED_AT, "Published, %")
         for line, figure in zip(lines, published, strict=True):
             line.insert(PUBLISHED_AT, figure)
-    table = markdown_table(header, lines, right=range(4, len(header) - 2))
+    table = markdown_table(header, lines, right=range(3, len(header) - 2))
     notes = [NOTE]
     if any(r.protocol.get("slot_order") == "class-order" for r in rows):
         notes.append(f'Rows marked "{CLASS_ORDER_MARK}" are not evidence that history helps.')
@@ -136,30 +138,34 @@ def _result_cells(row: ResultRow, runs: str) -> list[str]:
     ]
 
 
-def positions_tables(records: Sequence[RunRecord], method: str | None = None) -> str:
-    """Accuracy by position in the stream, one table for each stream length above 1."""
+def positions_tables(records: Sequence[RunRecord], method: str | None = None, longest: int | None = None) -> str:
+    """Accuracy by position in the stream, one table for each stream length above 1, up to the ``longest``."""
     rows = [r for r in result_rows(records) if method in (None, r.record.method) and r.evaluation is not None]
     rows = rows if method is None else _of_today(rows)
     by_length: dict[int, list[ResultRow]] = {}
     for row in rows:
-        if (length := row.protocol.get("stream_length", 1)) > 1:
+        length = row.protocol.get("stream_length", 1)
+        if 1 < length <= (longest or length):
             by_length.setdefault(length, []).append(row)
-    parts = [_positions_table(length, by_length[length]) for length in sorted(by_length)]
+    parts = [_positions_table(length, by_length[length], method is None) for length in sorted(by_length)]
     return "\n\n".join(parts) if parts else "No streams are recorded yet."
 
 
-def _positions_table(length: int, rows: Sequence[ResultRow]) -> str:
+def _positions_table(length: int, rows: Sequence[ResultRow], name_systems: bool) -> str:
+    """Intervals of a row are much the same at all positions: the widest one is given."""
     positions = shown_positions(length)
-    header = ["System", "Data, recipe", "Protocol", *(f"Task {p}" for p in positions)]
+    header = ["System", "Data, recipe", "Protocol", *(f"Task {p}" for p in positions), "± at most"]
     body = []
     for row in rows:
         assert row.evaluation is not None
         accuracy = row.evaluation.metrics.get("accuracy_by_position") or []
-        interval = row.evaluation.metrics.get("interval_by_position") or [None] * len(accuracy)
-        cells = [percent(accuracy[p - 1], interval[p - 1], 1) if p <= len(accuracy) else "" for p in positions]
+        interval = [i for i in row.evaluation.metrics.get("interval_by_position") or [] if i is not None]
+        cells = [percent(accuracy[p - 1], None, 1) if p <= len(accuracy) else "" for p in positions]
+        widest = f"{100 * max(interval):.1f}" if interval else ""
         protocol = describe_protocol(row.protocol, markdown=True)
-        body.append([system_name(row.record.method), _recipe_cell(row), protocol, *cells])
-    table = markdown_table(header, body, right=range(3, len(header)))
+        body.append([system_name(row.record.method), _recipe_cell(row), protocol, *cells, widest])
+    first = 0 if name_systems else 1
+    table = markdown_table(header[first:], [line[first:] for line in body], right=range(3 - first, len(header) - first))
     return f"Accuracy in % by position in a stream of {length} tasks:\n\n{table}"
 
 
@@ -186,8 +192,9 @@ def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
     if method is None:
         return runs_list(records, runs)
     table = results_table(records, method, runs)
-    streams = [r for r in result_rows(records) if r.record.method == method and r.protocol.get("stream_length", 1) > 1]
-    return f"{table}\n\n{FOLDED.format(positions_tables(records, method))}" if streams else table
+    of_method = [r for r in result_rows(records) if r.record.method == method]
+    streams = [r for r in of_method if 1 < r.protocol.get("stream_length", 1) <= LONGEST]
+    return f"{table}\n\n{FOLDED.format(positions_tables(records, method, LONGEST))}" if streams else table
 
 
 def check_section(name: str, where: str, records: Sequence[RunRecord]) -> None:

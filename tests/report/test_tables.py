@@ -88,7 +88,6 @@ def rows_of(table: str) -> list[list[str]]:
 def test_a_row_has_every_number_and_a_link_to_its_record() -> None:
     (row,) = rows_of(results_table([make_record(1, make_evaluation(0.51834))], "cml_bgnn"))
     assert row == [
-        "CML-BGNN",
         "conv4",
         "miniImageNet, `cml_bgnn/mini_5w1s`",
         "5-way 1-shot, 1 query per class, shuffled, T = 8",
@@ -105,7 +104,7 @@ def test_the_latest_of_equal_records_wins_whatever_their_order() -> None:
     old, new = make_record(1, make_evaluation(0.41)), make_record(2, make_evaluation(0.52))
     for records in ([old, new], [new, old]):
         (row,) = rows_of(results_table(records, "cml_bgnn"))
-        assert row[5] == "52.00 ± 0.42"
+        assert row[4] == "52.00 ± 0.42"
 
 
 def test_another_protocol_or_another_seed_is_another_row() -> None:
@@ -115,23 +114,23 @@ def test_another_protocol_or_another_seed_is_another_row() -> None:
     )
     rows = rows_of(table)
     assert len(rows) == 3
-    assert sum("settings d0d0d0" in r[2] for r in rows) == 1  # the two rows of one name are told apart
-    assert sum("settings e1e1e1" in r[2] for r in rows) == 1
+    assert sum("settings d0d0d0" in r[1] for r in rows) == 1  # the two rows of one name are told apart
+    assert sum("settings e1e1e1" in r[1] for r in rows) == 1
 
 
 def test_failed_runs_are_rows_and_replace_nothing() -> None:
     error = "loss became\nNaN | at step 12"
     failed = make_record(2, status="failed", error=error, training={})
     rows = rows_of(results_table([make_record(1, make_evaluation(0.41)), failed], "cml_bgnn"))
-    assert [r[5] for r in rows] == ["41.00 ± 0.42", r"**failed**: loss became NaN \| at step 12"]
-    assert rows[1][3] == "5-way 1-shot, 1 query per class, shuffled, T = 8"
+    assert [r[4] for r in rows] == ["41.00 ± 0.42", r"**failed**: loss became NaN \| at step 12"]
+    assert rows[1][2] == "5-way 1-shot, 1 query per class, shuffled, T = 8"
 
 
 def test_an_interrupted_run_stands_until_a_later_one_finishes() -> None:
     interrupted = make_record(1, status="interrupted")
-    assert rows_of(results_table([interrupted], "cml_bgnn"))[0][5] == "**interrupted**"
+    assert rows_of(results_table([interrupted], "cml_bgnn"))[0][4] == "**interrupted**"
     rows = rows_of(results_table([interrupted, make_record(2, make_evaluation(0.41))], "cml_bgnn"))
-    assert [r[5] for r in rows] == ["41.00 ± 0.42"]
+    assert [r[4] for r in rows] == ["41.00 ± 0.42"]
 
 
 def test_class_order_rows_are_marked_and_no_other() -> None:
@@ -139,14 +138,14 @@ def test_class_order_rows_are_marked_and_no_other() -> None:
         [make_record(1, make_evaluation(0.88, slot_order="class-order"), make_evaluation(0.5))], "cml_bgnn"
     )
     shuffled, ordered = rows_of(table)
-    assert CLASS_ORDER_MARK in ordered[3] and CLASS_ORDER_MARK not in shuffled[3]
+    assert CLASS_ORDER_MARK in ordered[2] and CLASS_ORDER_MARK not in shuffled[2]
     assert "not evidence that history helps" in table
     assert "not evidence" not in results_table([make_record(1, make_evaluation(0.5))], "cml_bgnn")
 
 
 def test_the_papers_figure_stands_only_beside_its_own_setting() -> None:
     table = results_table([make_record(1, make_evaluation(0.3, n_way=20), make_evaluation(0.5))], "cml_bgnn")
-    assert {r[3].split(",")[0]: r[4] for r in rows_of(table)} == {
+    assert {r[2].split(",")[0]: r[3] for r in rows_of(table)} == {
         "5-way 1-shot": "88.62 ± 0.43 (Table 1)",
         "20-way 1-shot": "",
     }
@@ -164,9 +163,11 @@ def test_a_bench_run_shows_what_its_training_cost_and_imports_are_no_rows() -> N
 def test_positions_of_short_and_long_streams() -> None:
     text = positions_tables([make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))])
     short, long = text.split("\n\nAccuracy")
-    assert "Task 8 |" in short and "| 50.7 ± 1.1 |" in short
-    assert "Task 64 | Task 100 |" in long and "Task 3 |" not in long and "69.9 ± 1.1" in long
+    assert "Task 8 | ± at most |" in short and "| 50.7 | 1.1 |" in short
+    assert "Task 64 | Task 100 |" in long and "Task 3 |" not in long and "| 69.9 | 1.1 |" in long
     assert positions_tables([make_record(1, make_evaluation(0.5, stream_length=1))]) == "No streams are recorded yet."
+    page = section_text("cml_bgnn", [make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))], "")
+    assert "stream of 8 tasks" in page and "stream of 100 tasks" not in page  # those are curves elsewhere
 
 
 def test_a_comparison_names_a_winner_only_outside_the_interval() -> None:
