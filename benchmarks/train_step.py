@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None, help="where the datasets lie; ENGRAM_DATA where not given")
     parser.add_argument("--synthetic", action="store_true", help="random images in the dataset's shape")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default=None, help="in place of the recipe's")
-    parser.add_argument("--plain", action="store_true", help="no fused kernels, no captured step")
+    parser.add_argument("--plain", action="store_true", help="no kernels but PyTorch's, no captured step")
     parser.add_argument("--micro-batch", type=int, default=0, help="sequences that go through the model at a time")
     parser.add_argument("--repeats", type=int, default=30, help="what each median is taken of; blocks on a GPU")
     parser.add_argument("--looks", type=int, default=LOOKS, help="at the losses in a block on a GPU, one in 20 steps")

@@ -65,7 +65,7 @@ def train(
         resume: go on from the run folder's last checkpoint
         test: end after training, without the test protocols
         predictions: keep the probabilities of every query beside the record
-        plain: no fused kernels and no captured steps on a GPU
+        plain: no kernels but PyTorch's and no captured steps
         micro_batch: sequences that go through the model at a time, to fit a smaller card; BatchNorm then sees smaller
             batches (0: all of a step)
     """

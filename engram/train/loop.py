@@ -95,7 +95,8 @@ def train(
     Ctrl-C and SIGTERM finish the step, save without validating, and give status "interrupted"; a second Ctrl-C leaves
     at once.
 
-    ``plain`` does without fused kernels and captured steps; ``micro_batch`` sequences go through the model at a time.
+    ``plain`` does without kernels of our own and captured steps; ``micro_batch`` sequences go through the model at
+    a time.
     """
     limits = Limits(max_minutes, max_iterations, whole_run)
     trainer = Trainer(recipe, stores, Path(run_folder), device, precision, plain, micro_batch)
