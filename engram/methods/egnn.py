@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from engram.errors import EngramError, check_settings
 from engram.nn import graph
 from engram.nn.backbones.shape import vector_width
+from engram.nn.pairs import on_pairs
 from engram.nn.steps import equal_shapes
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
@@ -46,7 +47,7 @@ class _Layer(nn.Module):
     def forward(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
         """(N, V, d), (N, 2, V, V) -> (N, V, width), (N, 2, V, V)"""
         nodes = self.node_net(graph.aggregate_two_channels(nodes, edges))
-        similarity = torch.sigmoid(graph.on_pairs(self.edge_net, graph.differences(nodes))[..., 0])
+        similarity = torch.sigmoid(on_pairs(self.edge_net, graph.differences(nodes))[..., 0])
         return nodes, graph.update_two_channels(similarity, edges)
 
 

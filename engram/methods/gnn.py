@@ -19,6 +19,7 @@ from engram.errors import EngramError
 from engram.nn import graph
 from engram.nn.backbones.shape import vector_width
 from engram.nn.heads import check_ways, one_hot
+from engram.nn.pairs import on_pairs
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
 
@@ -49,7 +50,7 @@ class Adjacency(nn.Module):
 
     def forward(self, nodes: Tensor) -> Tensor:
         # The diagonal passes the network like any pair, as in the reference: its BatchNorm counts all of them.
-        scores = graph.on_pairs(self.net, graph.differences(nodes))[..., 0]
+        scores = on_pairs(self.net, graph.differences(nodes))[..., 0]
         itself = torch.eye(nodes.shape[-2], dtype=torch.bool, device=nodes.device)
         return scores.masked_fill(itself, float("-inf")).softmax(-1)
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from engram.nn.graph import PointwiseNet
+from engram.nn.pairs import on_pairs
 
 FIELDS = ("weight_mean", "weight_log_variance", "bias_mean", "bias_log_variance")
 """order of the groups in `EdgePosterior`"""
@@ -119,7 +120,7 @@ class EdgePosterior(nn.Module):
         self.nets = PointwiseNet([width, len(FIELDS) * width], outputs=len(FIELDS), dropout=dropout, grouped=True)
 
     def forward(self, hidden: Tensor, pairs: Tensor, score: Tensor) -> LogitPosterior:
-        weight_mean, weight_log_variance, bias_mean, bias_log_variance = self.nets(pairs).unbind(-1)
+        weight_mean, weight_log_variance, bias_mean, bias_log_variance = on_pairs(self.nets, pairs).unbind(-1)
         return LogitPosterior(score, weight_mean, weight_log_variance.exp(), bias_mean, bias_log_variance.exp())
 
 

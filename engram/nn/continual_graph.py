@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from engram.nn import graph
 from engram.nn.bayes import EdgePosterior, LogitPosterior, Quadrature, TaskPosterior
 from engram.nn.history import LibraryGate, PaperGate
+from engram.nn.pairs import on_pairs
 
 
 class GraphAnswer(NamedTuple):
@@ -62,7 +63,7 @@ class GraphLayer(nn.Module):
         probability updates the edges, and the update with the mean of the M samples goes on.
         """
         pairs = graph.differences(hidden)
-        score = graph.on_pairs(self.edge_net, pairs)[..., 0]
+        score = on_pairs(self.edge_net, pairs)[..., 0]
         likeness = torch.sigmoid(score)
         if self.paper_form:
             adjacency = graph.symmetric_normalisation(likeness)

@@ -57,8 +57,8 @@ class PointwiseNet(nn.Module):
         self.rates = [dropout if dropout_each or i == last else 0.0 for i in range(len(steps))]
         self.active = [last_activation or i < last for i in range(len(steps))]
 
-    def forward(self, x: Tensor, counts: Tensor | None = None) -> Tensor:
-        """``counts``: how often each position of a graph counts in BatchNorm; `native` kernels alone can do that."""
+    def forward(self, x: Tensor, counts: fused.Counts | None = None) -> Tensor:
+        """``counts``: how often each position of a graph counts in BatchNorm, for kernels that can count."""
         graphs, positions = x.shape[0], x.shape[:-1]
         x = x.flatten(0, -2)
         for linear, norm, rate, active in zip(self.linears, self.norms, self.rates, self.active, strict=True):
@@ -67,7 +67,7 @@ class PointwiseNet(nn.Module):
             if rate > 0 and self.training:
                 keep = x.new_empty(graphs, x.shape[-1]).bernoulli_(1 - rate).div_(1 - rate)
             if norm.training and fused.trains(x):
-                x = fused.norm_activate(x, norm, SLOPE if active else 1.0, keep)
+                x = fused.norm_activate(x, norm, SLOPE if active else 1.0, keep, counts, len(x) // graphs)
                 continue
             if native.usable(x, norm):
                 x = native.norm_activate(x, norm, SLOPE if active else 1.0, keep, counts, len(x) // graphs)
@@ -111,25 +111,6 @@ def without_diagonal(matrix: Tensor) -> Tensor:
 def differences(nodes: Tensor) -> Tensor:
     """|h_i - h_j|, element by element. (..., V, d) -> (..., V, V, d)"""
     return (nodes[..., :, None, :] - nodes[..., None, :, :]).abs()
-
-
-def on_pairs(net: PointwiseNet, pairs: Tensor) -> Tensor:
-    """``net`` on symmetric pairs: i-j passes it for j-i too, and counts twice in the statistics of training.
-
-    Ordinary modules cannot count, so in training without `native` kernels all pairs pass. Dropout takes the same
-    channels of both anyway. Shapes: (N, V, V, d) -> (N, V, V, outputs)
-    """
-    answers: Tensor
-    if net.training and not all(native.usable(pairs, norm) for norm in net.norms):
-        answers = net(pairs)
-        return answers
-    size, device = pairs.shape[1], pairs.device
-    first, second = torch.triu_indices(size, size, device=device)
-    place = torch.empty(size, size, dtype=torch.long, device=device)
-    place[first, second] = place[second, first] = torch.arange(len(first), device=device)
-    chosen = pairs.flatten(1, 2).index_select(1, first * size + second)
-    answers = net(chosen, 2.0 - (first == second).float()) if net.training else net(chosen)
-    return answers[:, place]
 
 
 def symmetric_normalisation(adjacency: Tensor) -> Tensor:

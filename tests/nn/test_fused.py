@@ -14,6 +14,7 @@ if torch.cuda.is_available():
 from engram.nn import fused, graph, history
 from engram.nn.bayes import EdgePosterior
 from engram.nn.fused import functions
+from engram.nn.pairs import on_pairs
 
 
 @pytest.fixture(autouse=True)
@@ -93,13 +94,26 @@ def test_pointwise_nets_agree(dropout: float, last_activation: bool, monkeypatch
 
 
 def test_groups_of_the_edge_posterior_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs, made, answers = torch.randn(3, 4, 4, 6), EdgePosterior(6, 0.2), []
+    nodes, made, answers = torch.randn(3, 4, 6), EdgePosterior(6, 0.2), []
     for fast in (True, False):
         monkeypatch.setattr(fused, "trains", lambda values, fast=fast: fast)
         torch.manual_seed(1)
-        net, inputs = copy.deepcopy(made), pairs.clone().requires_grad_()
-        fields = torch.stack(net(None, inputs, inputs[..., 0])[1:])
+        net, inputs = copy.deepcopy(made), nodes.clone().requires_grad_()
+        pairs = graph.differences(inputs)
+        fields = torch.stack(net(None, pairs, pairs[..., 0])[1:])
         answers.append(outcome(fields, torch.ones_like(fields), net, inputs=(inputs,)))
+    assert_equal(*answers)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_pair_that_counts_twice_trains_as_two(dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, made, answers = torch.randn(3, 5, 6), graph.edge_net(6, dropout), []
+    gradient = torch.randn(3, 5, 5, 1)
+    for fast in (True, False):
+        monkeypatch.setattr(fused, "trains", lambda values, fast=fast: fast)
+        torch.manual_seed(1)
+        net, inputs = copy.deepcopy(made), nodes.clone().requires_grad_()
+        answers.append(outcome(on_pairs(net, graph.differences(inputs)), gradient, net, inputs=(inputs,)))
     assert_equal(*answers)
 
 

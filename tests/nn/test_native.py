@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from engram.nn import fused, graph, native
 from engram.nn.backbones.conv import ConvBlock
 from engram.nn.native import library, winograd
+from engram.nn.pairs import on_pairs
 
 needs_kernels = pytest.mark.usefixtures("kernels")
 
@@ -99,7 +100,7 @@ def test_a_pair_that_counts_twice_trains_as_two(dropout: float) -> None:
         torch.manual_seed(1)  # the same channels are dropped
         given = nodes.clone().requires_grad_()
         with native.in_use(), fused.plain(not fast):
-            result = graph.on_pairs(module, graph.differences(given))
+            result = on_pairs(module, graph.differences(given))
         assert torch.equal(result, result.transpose(1, 2)) or not fast
         answers.append(outcome(result, gradient, module, given))
     assert_near(*answers)

@@ -10,12 +10,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 _allowed = not os.environ.get("ENGRAM_PLAIN")
+
+
+class Counts(NamedTuple):
+    """How often each position of a graph counts in the statistics of BatchNorm."""
+
+    each: Tensor
+    """(positions,) float"""
+    total: int
+    """their sum, known without asking a device"""
 
 
 @contextmanager
@@ -87,11 +96,16 @@ def first_stage(
     return result
 
 
-def norm_activate(values: Tensor, norm: nn.Module, slope: float, keep: Tensor | None) -> Tensor:
-    """leaky(BatchNorm(x)) * keep for rows (R, C), R / graphs of them for each row of ``keep`` (graphs, C) or None."""
+def norm_activate(
+    values: Tensor, norm: nn.Module, slope: float, keep: Tensor | None, counts: Counts | None, positions: int
+) -> Tensor:
+    """leaky(BatchNorm(x)) * keep for rows (R, C), ``positions`` of them for each graph's row of ``keep`` (graphs, C).
+
+    ``keep`` None drops nothing, ``counts`` None counts each row once.
+    """
     from engram.nn.fused.functions import NormRows
 
-    result: Tensor = NormRows.apply(values, keep, *settings(norm, slope))
+    result: Tensor = NormRows.apply(values, keep, counts, positions, *settings(norm, slope))
     return result
 
 

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from engram.nn.fused import kernels, row_kernels, stem_kernels
+from engram.nn.fused import Counts, kernels, row_kernels, stem_kernels
 
 PROGRAMS = 1056
 """eight for each of the 132 multiprocessors of an H100 or H200: enough in flight to wait for memory"""
@@ -101,39 +101,47 @@ class NormRows(torch.autograd.Function):
     """`norm_activate`: rows (R, C) and what is kept of each graph's channels (graphs, C), or nothing dropped."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, keep: Tensor | None, *norm: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, keep: Tensor | None, counts: Counts | None, positions: int, *norm: Any) -> Tensor:
         x = x.contiguous()
         rows, channels = x.shape
-        sizes = _row_sizes(channels, keep)
+        sizes = _row_sizes(channels, keep, counts)
         programs = triton.cdiv(rows, sizes["BLOCK"])
+        each, total = (x, rows) if counts is None else (counts.each, rows // positions * counts.total)
         partial = torch.empty(programs, 2, channels, device=x.device)
-        moments = {key: sizes[key] for key in ("C", "BLOCK_C", "BLOCK")}
-        kernels.map_moments[(programs,)](x, partial, rows, TILES=1, **moments)
-        table = _table(partial, rows, norm, channels)
-        out = torch.empty_like(x)
-        kept, positions = (x, 1) if keep is None else (keep, rows // len(keep))
-        row_kernels.row_apply[(programs,)](x, kept, out, table, rows, positions, norm[-1], **sizes)
-        ctx.save_for_backward(x, kept, table)
-        ctx.slope, ctx.positions, ctx.sizes = norm[-1], positions, sizes
+        moments = {key: sizes[key] for key in ("C", "BLOCK_C", "BLOCK", "COUNTS")}
+        row_kernels.row_moments[(programs,)](x, each, partial, rows, positions, **moments)
+        table = _table(partial, total, norm, channels)
+        out, kept = torch.empty_like(x), x if keep is None else keep
+        applied = {key: value for key, value in sizes.items() if key != "COUNTS"}
+        row_kernels.row_apply[(programs,)](x, kept, out, table, rows, positions, norm[-1], **applied)
+        ctx.save_for_backward(x, kept, each, table)
+        ctx.slope, ctx.positions, ctx.sizes, ctx.total = norm[-1], positions, sizes, total
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        x, kept, table = ctx.saved_tensors
+        x, kept, each, table = ctx.saved_tensors
         grad = gradients[0].contiguous()
         programs = triton.cdiv(len(x), ctx.sizes["BLOCK"])
         partial = torch.empty(programs, *table[:2].shape, device=x.device)
         where = (table, len(x), ctx.positions, ctx.slope)
-        row_kernels.row_reduce[(programs,)](x, kept, grad, partial, *where, **ctx.sizes)
+        reduced = {key: value for key, value in ctx.sizes.items() if key != "COUNTS"}
+        row_kernels.row_reduce[(programs,)](x, kept, grad, partial, *where, **reduced)
         sums, out = _summed(partial), torch.empty_like(x)
-        row_kernels.row_backward[(programs,)](x, kept, grad, out, sums, *where, **ctx.sizes)
-        return out, None, sums[1], sums[0], None, None, None, None, None
+        row_kernels.row_backward[(programs,)](x, kept, grad, each, out, sums, *where, ctx.total, **ctx.sizes)
+        return out, None, None, None, sums[1], sums[0], None, None, None, None, None
 
 
-def _row_sizes(channels: int, keep: Tensor | None) -> dict[str, Any]:
+def _row_sizes(channels: int, keep: Tensor | None, counts: Counts | None) -> dict[str, Any]:
     block_c = max(16, triton.next_power_of_2(channels))
     block = max(8, 4096 // block_c)
-    return {"C": channels, "BLOCK_C": block_c, "BLOCK": block, "DROPS": keep is not None}
+    return {
+        "C": channels,
+        "BLOCK_C": block_c,
+        "BLOCK": block,
+        "DROPS": keep is not None,
+        "COUNTS": counts is not None,
+    }
 
 
 class GroupProduct(torch.autograd.Function):

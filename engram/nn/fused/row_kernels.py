@@ -1,7 +1,8 @@
 """Triton kernels for a block of the pointwise nets: LeakyReLU(BatchNorm(x)) with whole channels of a graph dropped.
 
 ``x`` (rows, C) float32 has ``positions`` consecutive rows for each graph; ``keep`` (graphs, C) is 0 or 1 / (1 - rate),
-and is not read where nothing is dropped. A slope of 1 is no activation. Tables are those of `kernels`.
+and is not read where nothing is dropped; ``counts`` (positions,) says how often each row counts in the statistics, and
+is not read where that is once. A slope of 1 is no activation. Tables are those of `kernels`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,27 @@ def _kept(keep, row, channel, inside, positions, C: tl.constexpr, DROPS: tl.cons
     if DROPS:
         return tl.load(keep + (row // positions)[:, None] * C + channel[None, :], inside, other=0.0)
     return tl.where(inside, 1.0, 0.0)
+
+
+@triton.jit
+def _counted(counts, row, positions, COUNTS: tl.constexpr):
+    if COUNTS:
+        return tl.load(counts + row % positions)[:, None]
+    return tl.where(row >= 0, 1.0, 0.0)[:, None]
+
+
+@triton.jit
+def row_moments(
+    x, counts, partial, rows, positions,
+    C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr, COUNTS: tl.constexpr,
+):  # fmt: skip
+    """Sum and sum of squares of each channel over this program's rows, as they count -> partial (programs, 2, C)."""
+    program = tl.program_id(0)
+    row, channel, place, inside = _tile(program, rows, C, BLOCK_C, BLOCK)
+    value = tl.load(x + place, inside, other=0.0)
+    counted = value * _counted(counts, row, positions, COUNTS)
+    tl.store(partial + program * 2 * C + channel, tl.sum(counted, 0), channel < C)
+    tl.store(partial + program * 2 * C + C + channel, tl.sum(counted * value, 0), channel < C)
 
 
 @triton.jit
@@ -57,19 +79,20 @@ def row_reduce(
 
 @triton.jit
 def row_backward(
-    x, keep, grad, out, sums, table, rows, positions, slope,
-    C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr, DROPS: tl.constexpr,
+    x, keep, grad, counts, out, sums, table, rows, positions, slope, total,
+    C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr, DROPS: tl.constexpr, COUNTS: tl.constexpr,
 ):  # fmt: skip
-    """dx = scale (dy - mean(dy) - x_hat mean(dy x_hat))"""
+    """dx = scale (dy - count (mean(dy) + x_hat mean(dy x_hat))), means over all ``total`` counts"""
     row, channel, place, inside = _tile(tl.program_id(0), rows, C, BLOCK_C, BLOCK)
     known = channel < C
     scale, shift, mean, inverse = _read_table(table, channel, C)
-    mean_dy = tl.load(sums + channel, known, other=0.0)[None, :] / rows
-    mean_dyx = tl.load(sums + C + channel, known, other=0.0)[None, :] / rows
+    mean_dy = tl.load(sums + channel, known, other=0.0)[None, :] / total
+    mean_dyx = tl.load(sums + C + channel, known, other=0.0)[None, :] / total
     value = tl.load(x + place, inside, other=0.0)
     change = tl.load(grad + place, inside, other=0.0) * _kept(keep, row, channel, inside, positions, C, DROPS)
     change = tl.where(value * scale + shift > 0, change, change * slope)
-    tl.store(out + place, scale * (change - mean_dy - (value - mean) * inverse * mean_dyx), inside)
+    common = (mean_dy + (value - mean) * inverse * mean_dyx) * _counted(counts, row, positions, COUNTS)
+    tl.store(out + place, scale * (change - common), inside)
 
 
 @triton.jit

@@ -92,12 +92,9 @@ def _first_stage(images: Tensor, layer: nn.Conv2d, norm: nn.Module, slope: float
 
 
 def norm_activate(
-    values: Tensor, norm: nn.Module, slope: float, keep: Tensor | None, counts: Tensor | None, positions: int
+    values: Tensor, norm: nn.Module, slope: float, keep: Tensor | None, counts: fused.Counts | None, positions: int
 ) -> Tensor:
-    """leaky(BatchNorm(x)) * keep for rows (R, C), ``positions`` of them for each graph's row of ``keep`` (graphs, C).
-
-    ``counts`` (positions,) says how often each row counts in the statistics: None is once.
-    """
+    """As `fused.norm_activate`."""
     from engram.nn.native.functions import NormRows
 
     result: Tensor = NormRows.apply(values, keep, counts, positions, *fused.settings(norm, slope))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from engram.nn.fused import Counts
 from engram.nn.native.library import Sizes, call
 
 
@@ -130,17 +131,17 @@ class NormPool(torch.autograd.Function):
 
 
 class NormRows(torch.autograd.Function):
-    """`norm_activate`: rows (R, C), ``keep`` (graphs, C) or None, ``counts`` (R / graphs,) or None."""
+    """`norm_activate`: rows (R, C), ``keep`` (graphs, C) or None, ``positions`` rows to a graph."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, keep: Tensor | None, counts: Tensor | None, positions: int, *norm: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, keep: Tensor | None, counts: Counts | None, positions: int, *norm: Any) -> Tensor:
         x = x.contiguous()
         rows, channels = x.shape
         sizes = NormSizes(rows, 0, 0, channels, positions, slope=norm[-1])
-        total = rows if counts is None else rows // positions * int(counts.sum())
-        statistics, out = _Statistics(x, counts, norm, sizes, total), torch.empty_like(x)
+        each, total = (None, rows) if counts is None else (counts.each, rows // positions * counts.total)
+        statistics, out = _Statistics(x, each, norm, sizes, total), torch.empty_like(x)
         call("rows_forward", x, keep, statistics.scale, statistics.shift, out, sizes=sizes)
-        ctx.save_for_backward(x, keep, counts)
+        ctx.save_for_backward(x, keep, each)
         ctx.sizes, ctx.statistics = sizes, statistics
         return out
 
