@@ -1,6 +1,7 @@
 """The CPU kernels in C against the ordinary modules: values, gradients, statistics; and doing without a compiler."""
 
 import copy
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,21 @@ def test_kernels_are_compiled_once_for_a_cache(no_library: None, monkeypatch: py
     library.library.cache_clear()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
     library.library()
+
+
+@needs_kernels
+def test_a_damaged_file_is_compiled_again_by_a_compiler_with_arguments(
+    no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CC", f"{shutil.which('cc') or shutil.which('gcc') or shutil.which('clang')} -g0")
+    monkeypatch.setenv("ENGRAM_CACHE", str(tmp_path / "other"))
+    library.library()
+    (made,) = (tmp_path / "other" / "kernels").glob("*.so")
+    library.library.cache_clear()
+    made.unlink()
+    made.write_bytes(b"half a file")
+    library.library()
+    assert made.stat().st_size > 1000
 
 
 def test_no_compiler_is_told_in_words(no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

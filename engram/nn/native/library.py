@@ -6,9 +6,11 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -35,15 +37,18 @@ def library() -> ctypes.CDLL:
     """The compiled kernels; OSError says in a few words why there are none."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise OSError(f"they are for Linux on x86-64 and this is {platform.system()} on {platform.machine()}")
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    found = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = shlex.split(os.environ.get("CC", "")) or ([found] if found else [])
     if not compiler:
         raise OSError("there is no C compiler (cc, gcc or clang) on the PATH")
     texts = [(FOLDER / name).read_bytes() for name in ("vector.h", *SOURCES)]
-    machine = [compiler, *OPTIONS, *(line for line in _cpu_flags())]
+    machine = [*compiler, *OPTIONS, *_cpu_flags()]
     key = hashlib.sha256(b"\0".join([*texts, *(word.encode() for word in machine)])).hexdigest()[:16]
     path = Path(os.environ.get("ENGRAM_CACHE") or "~/.cache/engram").expanduser() / "kernels" / f"{key}.so"
-    if not path.is_file():
-        _compile(compiler, path)
+    if path.is_file():
+        with suppress(OSError):  # damaged: it is made again
+            return ctypes.CDLL(str(path))
+    _compile(compiler, path)
     return ctypes.CDLL(str(path))
 
 
@@ -56,16 +61,16 @@ def _cpu_flags() -> list[str]:
     return [line for line in lines if line.startswith("flags")][:1]
 
 
-def _compile(compiler: str, path: Path) -> None:
+def _compile(compiler: list[str], path: Path) -> None:
     """Written aside and moved: two runs may compile at once, and half a file must never be loaded."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as aside:
         made = Path(aside) / path.name
-        command = [compiler, *OPTIONS, *(str(FOLDER / name) for name in SOURCES), "-o", str(made)]
+        command = [*compiler, *OPTIONS, *(str(FOLDER / name) for name in SOURCES), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
             said = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[0]
-            raise OSError(f"{compiler} cannot compile them ({said})")
+            raise OSError(f"{shlex.join(compiler)} cannot compile them ({said})")
         made.replace(path)
 
 
