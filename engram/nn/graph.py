@@ -72,6 +72,7 @@ class PointwiseNet(nn.Module):
             if native.usable(x, norm):
                 x = native.norm_activate(x, norm, SLOPE if active else 1.0, keep, counts, len(x) // graphs)
                 continue
+            assert counts is None, "ordinary BatchNorm counts every row once"
             x = F.leaky_relu(norm(x), SLOPE, inplace=True) if active else norm(x)
             x = x if keep is None else (x.unflatten(0, (graphs, -1)) * keep[:, None]).flatten(0, 1)
         if self.out is not None and self.grouped and fused.trains(x):

@@ -27,7 +27,7 @@ _known: dict[tuple[int, torch.device], Pairs] = {}
 
 def pairs_of(size: int, device: torch.device) -> Pairs:
     """Made once for a size and a device."""
-    if (size, device) in _known:
+    if isinstance(size, int) and (size, device) in _known:  # a traced program may have a symbol for it
         return _known[size, device]
     with torch.inference_mode(False):
         first, second = torch.triu_indices(size, size, device=device)
@@ -37,7 +37,7 @@ def pairs_of(size: int, device: torch.device) -> Pairs:
         made = Pairs(first * size + second, place.flatten(), counts)
     # What is made while a graph is captured or a program traced belongs to that graph or program.
     captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    if type(place) is Tensor and not captured:
+    if type(place) is Tensor and isinstance(size, int) and not captured:
         _known[size, device] = made
     return made
 

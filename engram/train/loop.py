@@ -113,13 +113,14 @@ def train(
         ):
             if why := trainer.captured and fused.missing():
                 display.say(f"fused kernels are not used, as {why}")
-            kernels, why = _kernels(trainer)
-            if why and device.type == "cpu":
+            calls = fused.calls()
+            if why := device.type == "cpu" and _could_use(trainer) and native.missing():
                 display.say(f"kernels in C are not used, as {why}: steps take up to twice as long")
             stopped_by = _Loop(trainer, limits, display, scalars, stop, on_validation).run()
         trainer.load_best()
     status: Literal["finished", "interrupted"] = "interrupted" if stopped_by == "signal" else "finished"
-    training = _summary(trainer, stopped_by) | {"kernels": kernels}
+    ours = "triton" if device.type == "cuda" else "c"
+    training = _summary(trainer, stopped_by) | {"kernels": ours if fused.calls() > calls else "library"}
     return TrainOutcome(trainer.method.eval(), status, trainer.curves, training, trainer.run_id)
 
 
@@ -220,12 +221,11 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
     }
 
 
-def _kernels(trainer: Trainer) -> tuple[str, str]:
-    """Whose kernels the layers of a method may use besides PyTorch's, and why not ours where they could."""
-    ours, source = ("triton", fused) if trainer.device.type == "cuda" else ("c", native)
-    could = fused.allowed() and any(isinstance(part, ConvBlock | PointwiseNet) for part in trainer.method.modules())
-    why = source.missing() if could else ""
-    return (ours, "") if could and not why else ("library", why)
+def _could_use(trainer: Trainer) -> bool:
+    """Whether the method has layers that the kernels in C know."""
+    blocks = [part for part in trainer.method.modules() if isinstance(part, ConvBlock | PointwiseNet)]
+    norms = [norm for part in blocks for norm in (part.norms if isinstance(part, PointwiseNet) else [part[1]])]
+    return fused.allowed() and any(native.known(norm) for norm in norms)
 
 
 @contextmanager

@@ -117,11 +117,19 @@ def test_a_pair_that_counts_twice_trains_as_two(dropout: float, monkeypatch: pyt
     assert_equal(*answers)
 
 
+def test_second_derivatives_are_refused_not_wrong() -> None:
+    values = torch.randn(3, 8, requires_grad=True)
+    result = fused.group_product(values, torch.randn(2, 4), torch.zeros(2)).square().sum()
+    (first,) = torch.autograd.grad(result, values, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
 def test_kernels_are_not_used_where_there_is_no_gpu_or_they_are_not_wanted() -> None:
     values, module = torch.zeros(2, 3, 4, 4), nn.BatchNorm2d(3)
     assert not fused.usable(values, module) and not fused.trains(values)
     assert torch.cuda.is_available() or fused.missing() == "there is no CUDA GPU"
     with fused.plain():
-        assert not fused._allowed
+        assert not fused.allowed()
     with fused.plain(False):
-        assert fused._allowed
+        assert fused.allowed()

@@ -3,6 +3,7 @@
 import copy
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,6 +133,10 @@ def test_only_what_the_kernels_know_is_theirs() -> None:
         assert native.usable(images, norm)
         assert not native.usable(images, nn.BatchNorm2d(20)), "channels in sixteens"
         assert not native.usable(images, nn.GroupNorm(4, 16))
+        assert not native.usable(images, nn.BatchNorm2d(16, momentum=None))
+        assert not native.usable(images, nn.BatchNorm2d(16, affine=False))
+        assert not native.usable(images, type("Own", (nn.BatchNorm2d,), {})(16)), "it has a forward of its own"
+        assert not native.usable(images[:0], norm)
         assert not native.usable(images, copy.deepcopy(norm).eval())
         assert not native.usable(images.bfloat16(), norm)
         assert not native.usable(images.double(), norm)
@@ -144,6 +149,59 @@ def test_only_what_the_kernels_know_is_theirs() -> None:
         inside: list[bool] = []
         torch.func.vmap(lambda x: inside.append(native.usable(x, norm)) or x)(images)
         assert inside == [False]
+
+
+@needs_kernels
+def test_a_hook_is_not_passed_by() -> None:
+    block, seen = ConvBlock(16, 16, 0.2, 1, False), []
+    block[0].register_forward_hook(lambda *_: seen.append(1))
+    with native.in_use():
+        block(torch.randn(2, 16, 6, 6))
+        assert seen == [1]
+        assert not native.takes(torch.randn(2, 16, 1, 1), list(ConvBlock(16, 16, 0.2, 1, False))[:4])
+
+
+@needs_kernels
+def test_one_value_per_channel_is_refused_as_by_pytorch() -> None:
+    norm = nn.BatchNorm1d(16)
+    with native.in_use(), pytest.raises(ValueError, match="1 value per channel"):
+        native.norm_activate(torch.randn(1, 16), norm, 0.2, None, None, 1)
+
+
+@needs_kernels
+def test_what_is_default_elsewhere_does_not_reach_the_kernels() -> None:
+    first, second = ConvBlock(3, 16, 0.2, 1, True), ConvBlock(16, 16, 0.2, 1, True)
+    images = torch.randn(4, 3, 12, 12)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with native.in_use(), torch.device("meta"):
+            result = second(first(images))
+            result.sum().backward()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert result.device.type == "cpu" and result.dtype is torch.float32
+
+
+@needs_kernels
+def test_a_training_in_another_thread_changes_nothing_here() -> None:
+    norm, images, inside = nn.BatchNorm2d(16), torch.randn(2, 16, 4, 4), []
+    entered, leave = threading.Event(), threading.Event()
+
+    def train() -> None:
+        with native.in_use():
+            entered.set()
+            leave.wait(10)
+            inside.append(native.usable(images, norm))
+
+    other = threading.Thread(target=train)
+    other.start()
+    entered.wait(10)
+    assert not native.usable(images, norm)
+    with native.in_use():
+        leave.set()
+        other.join()
+        assert native.usable(images, norm) and inside == [True]
+    assert not native.usable(images, norm)
 
 
 @needs_kernels
@@ -174,11 +232,12 @@ def test_a_damaged_file_is_compiled_again_by_a_compiler_with_arguments(
     (made,) = (tmp_path / "one" / "kernels").glob("*.so")
     damaged = tmp_path / "two" / "kernels" / made.name
     damaged.parent.mkdir(parents=True)
-    damaged.write_bytes(b"half a file")
+    damaged.write_bytes(made.read_bytes()[:20000])  # loaded, it would end the process
+    damaged.with_suffix(".sha256").write_text(made.with_suffix(".sha256").read_text())
     library.library.cache_clear()
     monkeypatch.setenv("ENGRAM_CACHE", str(tmp_path / "two"))
     library.library()
-    assert damaged.stat().st_size == made.stat().st_size
+    assert damaged.stat().st_size > 20000
 
 
 def test_no_compiler_is_told_in_words(no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -188,7 +247,9 @@ def test_no_compiler_is_told_in_words(no_library: None, monkeypatch: pytest.Monk
 
 
 @needs_kernels
-@pytest.mark.parametrize(("script", "says"), [("echo 'no such option' >&2; exit 1", "no such option"), ("exit 3", "3")])
+@pytest.mark.parametrize(
+    ("script", "says"), [("echo 'In a.c:' >&2; echo 'fatal error: omp.h' >&2; exit 1", "omp.h"), ("exit 3", "3")]
+)
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, says: str
 ) -> None:

@@ -32,7 +32,7 @@ class ConvBlock(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         if fused.usable(x, self[1]):
             x = fused.norm_pool_activate(self[0](x), self[1], self.slope)
-        elif native.usable(x, self[1]):
+        elif native.usable(x, self[1]) and native.takes(x, list(self)[:4]):
             x = native.stage(x, self[0], self[1], self.slope)
         else:
             result: Tensor = super().forward(x)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-_allowed = not os.environ.get("ENGRAM_PLAIN")
+_allowed = ContextVar("allowed", default=not os.environ.get("ENGRAM_PLAIN"))
+"""of a thread: two trainings of one process do not change each other's kernels"""
+_calls = 0
 
 
 class Counts(NamedTuple):
@@ -30,17 +33,21 @@ class Counts(NamedTuple):
 @contextmanager
 def plain(only: bool = True) -> Iterator[None]:
     """Ordinary modules alone while it lasts; ``plain(False)`` changes nothing."""
-    global _allowed
-    before, _allowed = _allowed, _allowed and not only
+    token = _allowed.set(_allowed.get() and not only)
     try:
         yield
     finally:
-        _allowed = before
+        _allowed.reset(token)
 
 
 def allowed() -> bool:
     """Whether anything but ordinary modules may be used at all."""
-    return _allowed
+    return _allowed.get()
+
+
+def calls() -> int:
+    """How often kernels of our own have normalised something in this process."""
+    return _calls
 
 
 @cache
@@ -57,14 +64,21 @@ def missing() -> str:
     return ""
 
 
+def ordinary(norm: nn.Module) -> bool:
+    """BatchNorm with weights and running statistics that move at a constant rate."""
+    if not isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) or type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d):
+        return False  # a class derived from it has a forward of its own
+    return norm.affine and norm.track_running_stats and norm.momentum is not None
+
+
 def usable(values: Tensor, norm: nn.Module) -> bool:
     """Whether a training step in bf16 on a GPU is under way that these kernels know how to do."""
     return (
-        _allowed
+        allowed()
         and values.is_cuda
         and type(norm) is nn.BatchNorm2d
+        and ordinary(norm)
         and norm.training
-        and norm.track_running_stats
         and torch.is_grad_enabled()
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") is torch.bfloat16
@@ -119,8 +133,9 @@ def group_product(values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def settings(norm: nn.Module, slope: float) -> tuple[Any, ...]:
     """What kernels are told of a BatchNorm and of the activation after it; one more batch is counted."""
-    assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
-    assert norm.num_batches_tracked is not None and norm.momentum is not None
+    global _calls
+    assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.num_batches_tracked is not None
+    _calls += 1
     norm.num_batches_tracked.add_(1)
     return norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps, slope
 
@@ -128,7 +143,8 @@ def settings(norm: nn.Module, slope: float) -> tuple[Any, ...]:
 def trains(values: Tensor) -> bool:
     """Whether something in float32 is being trained on a GPU."""
     is_plain = torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
-    return _allowed and values.is_cuda and values.dtype is torch.float32 and is_plain and not missing()
+    is_single = values.dtype is torch.float32 and not torch.is_autocast_enabled("cuda")
+    return allowed() and values.is_cuda and is_single and is_plain and not missing()
 
 
 def library_gate(given: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from engram.nn.fused import Counts, kernels, row_kernels, stem_kernels
 
@@ -76,6 +77,7 @@ class NormPool(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, table = ctx.saved_tensors
         grad = gradients[0].contiguous(memory_format=torch.channels_last)
@@ -119,6 +121,7 @@ class NormRows(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, kept, each, table = ctx.saved_tensors
         grad = gradients[0].contiguous()
@@ -158,6 +161,7 @@ class GroupProduct(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight = ctx.saved_tensors
         (groups, width), programs = weight.shape, triton.cdiv(len(x), 32)
@@ -195,6 +199,7 @@ class Stem(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         patches, matrix, table, gram, product = ctx.saved_tensors
         grad = gradients[0].contiguous(memory_format=torch.channels_last)

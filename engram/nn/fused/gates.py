@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from engram.nn.fused import gate_kernels as kernels
 
@@ -38,6 +39,7 @@ class LibrarySteps(torch.autograd.Function):
         return states
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         given, past, first, states, weight = ctx.saved_tensors
         grad = gradients[0].contiguous()
@@ -75,6 +77,7 @@ class PaperSteps(torch.autograd.Function):
         return states
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         given, past, products, inner, first, states, gates, candidate = ctx.saved_tensors
         grad = gradients[0].contiguous()

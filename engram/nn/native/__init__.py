@@ -7,8 +7,9 @@ everywhere else the ordinary modules do the same, and both agree within rounding
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
@@ -17,18 +18,17 @@ from engram.nn import fused
 
 LANES = 16
 """channels the kernels take at a time"""
-_in_use = False
+_in_use = ContextVar("in_use", default=False)
 
 
 @contextmanager
 def in_use() -> Iterator[None]:
     """Kernels in C while it lasts, where they can be had."""
-    global _in_use
-    before, _in_use = _in_use, True
+    token = _in_use.set(True)
     try:
         yield
     finally:
-        _in_use = before
+        _in_use.reset(token)
 
 
 def missing() -> str:
@@ -38,22 +38,38 @@ def missing() -> str:
     return library.missing()
 
 
+def known(norm: nn.Module) -> bool:
+    """Whether there are kernels for it."""
+    return isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and fused.ordinary(norm) and norm.num_features % LANES == 0
+
+
 def usable(values: Tensor, norm: nn.Module) -> bool:
     """Whether a training step in float32 on a CPU is under way that these kernels know how to do."""
     return (
-        _in_use
+        _in_use.get()
         and fused.allowed()
         and values.device.type == "cpu"
         and values.dtype is torch.float32
-        and isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
+        and len(values) > 0
+        and known(norm)
         and norm.training
-        and norm.track_running_stats
-        and norm.num_features % LANES == 0
         and torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
         and not missing()
     )
+
+
+def takes(images: Tensor, layers: Sequence[nn.Module]) -> bool:
+    """Whether convolution, BatchNorm, pooling and activation are as they were built and leave something of the images.
+
+    What hangs on a layer (hooks, weight norms of the old kind) would be passed by.
+    """
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    layer = layers[0]
+    if type(layer) is not nn.Conv2d or any(getattr(part, name) for part in layers for name in hooks):
+        return False
+    return min(images.shape[2:]) + 2 * int(layer.padding[0]) - 2 > 1
 
 
 def stage(images: Tensor, layer: nn.Module, norm: nn.Module, slope: float) -> Tensor:
@@ -74,12 +90,13 @@ def stage(images: Tensor, layer: nn.Module, norm: nn.Module, slope: float) -> Te
 def _first_stage(images: Tensor, layer: nn.Conv2d, norm: nn.Module, slope: float) -> Tensor:
     """A convolution is linear in its patches, so its moments are w'm and w'Sw with their mean m and covariance S, and
     BatchNorm becomes another weight and a bias: the map itself is never written."""
-    from engram.nn.native.functions import Stem, patch_moments
+    from engram.nn.native.functions import Stem, patch_moments, refuse_one
 
     gamma, beta, running_mean, running_var, momentum, epsilon, _ = fused.settings(norm, slope)
     images = images.contiguous()
     mean, covariance = patch_moments(images)
     weight, count = layer.weight.flatten(1).double(), images.numel() // images.shape[1]
+    refuse_one(count)
     bias = 0 if layer.bias is None else layer.bias
     centre, variance = weight @ mean + bias, ((weight @ covariance) * weight).sum(1)
     with torch.no_grad():

@@ -34,6 +34,12 @@ def channels_last(values: Tensor) -> Tensor:
     return values.permute(0, 2, 3, 1).contiguous()
 
 
+def refuse_one(count: int) -> None:
+    """As PyTorch does: the variance of one value is 0, and what is divided by it is rounding."""
+    if count < 2:
+        raise ValueError(f"BatchNorm was given {count} value per channel, and training needs more than 1")
+
+
 def patch_moments(images: Tensor) -> tuple[Tensor, Tensor]:
     """Mean (9c,) and covariance (9c, 9c) in double of the 3x3 patches of (n, c, H, W), zeros outside."""
     n, colours, height, width = images.shape
@@ -56,7 +62,7 @@ class Stem(torch.autograd.Function):
         n, colours, height, width = images.shape
         ctx.sizes = StemSizes(n, colours, height, width, weight.shape[1], slope=slope)
         out = images.new_empty(n, height // 2, width // 2, weight.shape[1])
-        place = torch.empty(out.shape, dtype=torch.uint8)
+        place = out.new_empty(out.shape, dtype=torch.uint8)
         call("stem_forward", images, weight.contiguous(), bias, out, place, sizes=ctx.sizes)
         ctx.save_for_backward(images, out, place)
         return out.permute(0, 3, 1, 2)
@@ -78,6 +84,7 @@ class _Statistics:
         self, rows: Tensor, counts: Tensor | None, norm: tuple[Any, ...], sizes: NormSizes, total: int
     ) -> None:
         gamma, beta, running_mean, running_var, momentum, epsilon, _ = norm
+        refuse_one(total)
         flat = NormSizes(rows.numel() // rows.shape[-1], 0, 0, rows.shape[-1], sizes.positions)
         partial = flat.sums(2, rows.shape[-1])
         call("moments", rows, counts, partial, sizes=flat)
@@ -87,7 +94,7 @@ class _Statistics:
         scale = gamma * self.inverse
         self.scale, self.shift = scale.float(), (beta - mean * scale).float()
         running_mean.lerp_(mean.float(), momentum)
-        running_var.lerp_((variance * (total / max(1, total - 1))).float(), momentum)
+        running_var.lerp_((variance * (total / (total - 1))).float(), momentum)
 
     def slopes(self, partial: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Gradients of gamma and beta; slant and offset of dx = scale dy + slant x + offset."""
@@ -111,7 +118,7 @@ class NormPool(torch.autograd.Function):
             norm[2].add_(bias, alpha=norm[4])
         ctx.bias = bias
         out = x.new_empty(n, height // 2, width // 2, channels)
-        place = torch.empty(out.shape, dtype=torch.uint8)
+        place = out.new_empty(out.shape, dtype=torch.uint8)
         call("pool_forward", x, statistics.scale, statistics.shift, out, place, sizes=sizes)
         ctx.save_for_backward(x, out, place)
         ctx.sizes, ctx.statistics = sizes, statistics

@@ -1,15 +1,21 @@
-/* Sixteen numbers at a time, in the vector types that GCC and Clang share: the compiler cuts them to what the
- * machine has. */
+/* As many numbers at a time as a register holds, in the vector types that GCC and Clang share. */
 #include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES 16
+#ifdef __AVX512F__
+#define BYTES 64
+#define WIDE 4 /* vectors of a row of sums that stay in registers */
+#else
+#define BYTES 32
+#define WIDE 2
+#endif
+#define LANES (BYTES / 4)
 #define INLINE static inline __attribute__((always_inline))
-typedef float vec __attribute__((vector_size(64), aligned(4)));
-typedef int32_t mask __attribute__((vector_size(64)));
-typedef uint8_t bytes __attribute__((vector_size(16), aligned(1)));
+typedef float vec __attribute__((vector_size(BYTES), aligned(4)));
+typedef int32_t mask __attribute__((vector_size(BYTES)));
+typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1)));
 
 #define AT(pointer) (*(const vec *)(pointer))
 #define TO(pointer) (*(vec *)(pointer))

@@ -142,8 +142,8 @@ INLINE void panel(int vecs, const float *a, long down, long along, const float *
 static void multiply(const float *a, long down, long along, const float *b, float *out, int rows, int depth,
                      int columns, int add) {
     int j = 0;
-    for (; j + 4 * LANES <= columns; j += 4 * LANES)
-        panel(4, a, down, along, b + j, out + j, rows, depth, columns, add);
+    for (; j + WIDE * LANES <= columns; j += WIDE * LANES)
+        panel(WIDE, a, down, along, b + j, out + j, rows, depth, columns, add);
     switch ((columns - j) / LANES) {
     case 3: panel(3, a, down, along, b + j, out + j, rows, depth, columns, add); break;
     case 2: panel(2, a, down, along, b + j, out + j, rows, depth, columns, add); break;
