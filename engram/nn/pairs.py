@@ -35,9 +35,11 @@ def pairs_of(size: int, device: torch.device) -> Pairs:
         place[first, second] = place[second, first] = torch.arange(len(first), device=device)
         counts = fused.Counts(2.0 - (first == second).float(), size * size)
         made = Pairs(first * size + second, place.flatten(), counts)
-    # What is made while a graph is captured or a program traced belongs to that graph or program.
+    # What is made while a graph is captured or a program traced belongs to that graph or program, and an audit that
+    # asks in double precision gets float64, which kernels cannot read.
     captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    if type(place) is Tensor and isinstance(size, int) and not captured:
+    is_common = isinstance(size, int) and type(place) is Tensor and counts.each.dtype is torch.float32
+    if is_common and not captured:
         _known[size, device] = made
     return made
 

@@ -2,6 +2,7 @@
 
 import torch
 
+from engram.bench.double import double_precision
 from engram.nn import pairs
 from engram.nn.graph import PointwiseNet, differences
 
@@ -36,6 +37,14 @@ def test_pairs_made_without_gradients_serve_a_training_later() -> None:
     nodes = torch.randn(1, 4, 3, requires_grad=True)
     differences(nodes).flatten(1, 2).index_select(1, known.chosen).index_select(1, known.place).sum().backward()
     assert nodes.grad is not None
+
+
+def test_pairs_made_in_double_precision_are_not_kept_for_kernels_in_single() -> None:
+    pairs._known.clear()
+    with double_precision():
+        pairs.pairs_of(4, torch.device("cpu"))
+    made = pairs.pairs_of(4, torch.device("cpu"))
+    assert made.counts.each.dtype is torch.float32 and made.counts.each.tolist() == [1, 2, 2, 2, 1, 2, 2, 1, 2, 1]
 
 
 def test_a_program_that_is_traced_leaves_nothing_behind() -> None:
