@@ -13,7 +13,7 @@ class ConvBlock(nn.Sequential):
     """conv3x3 - BatchNorm - pool - LeakyReLU(slope) [- dropout]; slope 0 is a ReLU.
 
     Pooling stands before the activation: both are monotone, so the result is the same for a quarter of the work. In
-    training the middle three are one kernel.
+    training with kernels of our own the middle three are one.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
@@ -31,13 +31,18 @@ class Counts(NamedTuple):
 
 
 @contextmanager
-def plain(only: bool = True) -> Iterator[None]:
-    """Ordinary modules alone while it lasts; ``plain(False)`` changes nothing."""
-    token = _allowed.set(_allowed.get() and not only)
+def during(switch: ContextVar[bool], value: bool) -> Iterator[None]:
+    """A switch in this position while it lasts, in this thread."""
+    token = switch.set(value)
     try:
         yield
     finally:
-        _allowed.reset(token)
+        switch.reset(token)
+
+
+def plain(only: bool = True) -> AbstractContextManager[None]:
+    """Ordinary modules alone while it lasts; ``plain(False)`` changes nothing."""
+    return during(_allowed, _allowed.get() and not only)
 
 
 def allowed() -> bool:

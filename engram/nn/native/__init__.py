@@ -7,8 +7,8 @@ everywhere else the ordinary modules do the same, and both agree within rounding
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 import torch
@@ -21,14 +21,9 @@ LANES = 16
 _in_use = ContextVar("in_use", default=False)
 
 
-@contextmanager
-def in_use() -> Iterator[None]:
+def in_use() -> AbstractContextManager[None]:
     """Kernels in C while it lasts, where they can be had."""
-    token = _in_use.set(True)
-    try:
-        yield
-    finally:
-        _in_use.reset(token)
+    return fused.during(_in_use, True)
 
 
 def missing() -> str:

@@ -87,7 +87,7 @@ class _Statistics:
         refuse_one(total)
         flat = NormSizes(rows.numel() // rows.shape[-1], 0, 0, rows.shape[-1], sizes.positions)
         partial = flat.sums(2, rows.shape[-1])
-        call("moments", rows, counts, partial, sizes=flat)
+        call("rows_sums", rows, rows, counts, None, None, None, None, partial, sizes=flat)  # around the first row
         shifted, squares = partial.sum(0) / total
         mean, variance = shifted + rows.view(-1, rows.shape[-1])[0], squares - shifted.square()
         self.inverse, self.mean, self.total = torch.rsqrt(variance + epsilon), mean, total
@@ -157,8 +157,8 @@ class NormRows(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, keep, counts = ctx.saved_tensors
         statistics, partial, for_x = ctx.statistics, ctx.sizes.sums(2, x.shape[1]), torch.empty_like(x)
-        given = (x, keep, statistics.scale, statistics.shift, gradients[0].contiguous())
-        call("rows_sums", *given, statistics.mean.float(), partial, sizes=ctx.sizes)
+        given = (keep, statistics.scale, statistics.shift, gradients[0].contiguous())
+        call("rows_sums", x, statistics.mean.float(), None, *given, partial, sizes=ctx.sizes)
         for_gamma, for_beta, slant, offset = statistics.slopes(partial)
-        call("rows_backward", *given, counts, slant, offset, for_x, sizes=ctx.sizes)
+        call("rows_backward", x, *given, counts, slant, offset, for_x, sizes=ctx.sizes)
         return for_x, None, None, None, for_gamma, for_beta, *[None] * 5

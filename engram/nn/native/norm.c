@@ -12,24 +12,6 @@ typedef struct {
     float slope;
 } Sizes;
 
-/* Of each thread: sums of x - x0 and of its square (2, channels), x0 the first row; counts (positions) or NULL. */
-void moments(const float *x, const float *counts, double *partial, const Sizes *s) {
-    int channels = s->channels;
-#pragma omp parallel for schedule(static) num_threads(s->threads)
-    for (long block = 0; block < (s->rows + ROWS - 1) / ROWS; block++) {
-        double *sums = partial + omp_get_thread_num() * 2 * channels;
-        long end = (block + 1) * ROWS < s->rows ? (block + 1) * ROWS : s->rows;
-        for (int c = 0; c < channels; c += LANES) {
-            vec first = AT(x + c), sum = {0}, square = {0};
-            for (long row = block * ROWS; row < end; row++) {
-                vec d = AT(x + row * channels + c) - first, weighted = counts ? d * counts[row % s->positions] : d;
-                sum += weighted, square += weighted * d;
-            }
-            add_to(sums + c, sum), add_to(sums + channels + c, square);
-        }
-    }
-}
-
 /* map (rows = images, height, width, channels) -> out (images, height/2, width/2, channels), places of the largest
  */
 void pool_forward(const float *x, const float *scale, const float *shift, float *out, uint8_t *place,
@@ -120,8 +102,11 @@ INLINE vec through(vec y, const float *grad, const float *keep, long row, int c,
     return pick(y > 0, g, g * s->slope);
 }
 
-void rows_sums(const float *x, const float *keep, const float *scale, const float *shift, const float *grad,
-               const float *mean, double *partial, const Sizes *s) {
+/* Of each thread: sums of w and of w (x - centre) (2, channels). w is dy or, where there is no grad, x - centre as
+   often as it counts: moments around the centre, the first row say. counts (positions), keep and grad may be NULL.
+ */
+void rows_sums(const float *x, const float *centre, const float *counts, const float *keep, const float *scale,
+               const float *shift, const float *grad, double *partial, const Sizes *s) {
     int channels = s->channels;
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (long block = 0; block < (s->rows + ROWS - 1) / ROWS; block++) {
@@ -130,9 +115,12 @@ void rows_sums(const float *x, const float *keep, const float *scale, const floa
         for (int c = 0; c < channels; c += LANES) {
             vec total = {0}, product = {0};
             for (long row = block * ROWS; row < end; row++) {
-                vec value = AT(x + row * channels + c);
-                vec g = through(AT(scale + c) * value + AT(shift + c), grad, keep, row, c, s);
-                total += g, product += g * (value - AT(mean + c));
+                vec value = AT(x + row * channels + c), d = value - AT(centre + c), w = d;
+                if (grad)
+                    w = through(AT(scale + c) * value + AT(shift + c), grad, keep, row, c, s);
+                else if (counts)
+                    w = d * counts[row % s->positions];
+                total += w, product += w * d;
             }
             add_to(sums + c, total), add_to(sums + channels + c, product);
         }
