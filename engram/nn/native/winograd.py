@@ -45,8 +45,6 @@ class TileSizes(Sizes):
 
 def tile_side(height: int, width: int) -> int:
     """The m with the fewest products for an output of this size; 0 where an ordinary convolution is no worse."""
-    if min(height, width) < 1:
-        return 0
     cost = {m: -(-height // m) * -(-width // m) * (m + 2) ** 2 for m in (3, 4)}
     best = min(cost, key=lambda m: cost[m])
     return best if cost[best] < 0.6 * 9 * height * width else 0
