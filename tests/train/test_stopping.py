@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,15 @@ def test_signal_saves_and_resume_goes_on_as_if_nothing_happened(
     assert_same_end(tmp_path / "straight", tmp_path / "parts")
 
 
+@pytest.fixture
+def heard_signals() -> Iterator[None]:
+    """Python's own handler: a shell starts what it puts in the background deaf to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_signals")
 def test_signal_before_the_first_validation_and_second_one_leaves_at_once(tmp_path: Path, watch: Any) -> None:
     first = watch(lambda step: os.kill(os.getpid(), signal.SIGINT) or 1.0)
     outcome = go(tmp_path / "one", first)
