@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+
+from engram.card import MethodCard as MethodCard
+from engram.card import Revision as Revision
 
 History = tuple[Tensor, ...]
 """``()`` is "no past". Tensors only, so a history can be moved, saved and carried into the next day."""
@@ -98,37 +101,6 @@ class LossTerms:
     """Named parts, for the log; ``accuracy`` where the method knows it."""
 
 
-@dataclass(frozen=True)
-class MethodCard:
-    """What a method claims of itself. `tests/test_contract.py` and the audit hold every method to it."""
-
-    title: str
-    paper: str
-    transductive: bool = False
-    """A query's answer depends on the other queries of its task."""
-    continual: bool = False
-    """Reads `history` and returns one."""
-    slot_memory: bool = False
-    """History is carried by slot, so the order of the queries matters from the second task on."""
-    stochastic: bool = False
-    """Evaluation draws random samples."""
-    semi_supervised: bool = False
-    """Uses unlabelled supports (label -1)."""
-    class_equivariant: bool = True
-    """Renaming the classes renames the answers and nothing else."""
-    support_order_invariant: bool = True
-    batch_norm: Literal["none", "running", "support", "task"] = "running"
-    """What normalises at test: nothing, running statistics, those of the support set (and of the one query asked), or
-    those of all images of the task, which lets queries see each other."""
-    fixed_ways: bool = False
-    fixed_shots: bool = False
-    trainable: bool = True
-    trained_on: tuple[str, ...] = ("train",)
-    exportable: bool = False
-    departures: tuple[str, ...] = ()
-    """Numbered departures from the paper, each with both values."""
-
-
 class Method(nn.Module):
     """A few-shot learner. Build it as ``Class(backbone, config)`` where ``config`` is an instance of ``Class.Config``.
 
@@ -145,6 +117,11 @@ class Method(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.config = config
+
+    @property
+    def revision(self) -> int:
+        """How often the behaviour of a model with these settings was changed: part of the question a record answers."""
+        return self.card.revision(self.config)
 
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         raise NotImplementedError

@@ -1,0 +1,62 @@
+"""What a method says of itself: abilities, departures from its paper, revisions of its behaviour. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Revision:
+    """One change of behaviour: runs from before it answer another question and are never pooled with later ones."""
+
+    what: str
+    """one line: before and after"""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """only models with these values in their configuration behave otherwise; {} = all of the method"""
+    retrain: bool = True
+    """weights from before are those of another method; False: only the way they answer has changed"""
+
+    def concerns(self, config: Any) -> bool:
+        return all(getattr(config, key) == value for key, value in self.settings.items())
+
+
+@dataclass(frozen=True)
+class MethodCard:
+    """What a method claims of itself. `tests/test_contract.py` and the audit hold every method to it."""
+
+    title: str
+    paper: str
+    transductive: bool = False
+    """A query's answer depends on the other queries of its task."""
+    continual: bool = False
+    """Reads `history` and returns one."""
+    slot_memory: bool = False
+    """History is carried by slot, so the order of the queries matters from the second task on."""
+    stochastic: bool = False
+    """Evaluation draws random samples."""
+    semi_supervised: bool = False
+    """Uses unlabelled supports (label -1)."""
+    class_equivariant: bool = True
+    """Renaming the classes renames the answers and nothing else."""
+    support_order_invariant: bool = True
+    batch_norm: Literal["none", "running", "support", "task"] = "running"
+    """What normalises at test: nothing, running statistics, those of the support set (and of the one query asked), or
+    those of all images of the task, which lets queries see each other."""
+    fixed_ways: bool = False
+    fixed_shots: bool = False
+    trainable: bool = True
+    trained_on: tuple[str, ...] = ("train",)
+    exportable: bool = False
+    departures: tuple[str, ...] = ()
+    """Numbered departures from the paper, each with both values."""
+    revisions: tuple[Revision, ...] = ()
+    """Changes of behaviour since the first runs, oldest first; a new one goes to the end and none ever goes."""
+
+    def revision(self, config: Any) -> int:
+        """Of a model with this configuration: the number of revisions that concern it."""
+        return len(self.concerning(config))
+
+    def concerning(self, config: Any) -> tuple[Revision, ...]:
+        return tuple(r for r in self.revisions if r.concerns(config))
