@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from engram.card import MethodCard as MethodCard
-from engram.card import Revision as Revision
 
 History = tuple[Tensor, ...]
 """``()`` is "no past". Tensors only, so a history can be moved, saved and carried into the next day."""
@@ -117,11 +116,6 @@ class Method(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.config = config
-
-    @property
-    def revision(self) -> int:
-        """How often the behaviour of a model with these settings was changed: part of the question a record answers."""
-        return self.card.revision(self.config)
 
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         raise NotImplementedError

@@ -6,7 +6,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "betas", "class_batch", "drop_unlabelled", "freeze_backbone", "milestones"}
 LATER |= {"stream_length_range", "pool_range", "recurrence_gap", "drift", "hidden_labels_shown", "select_on_test"}
 LATER |= {"nesterov", "milestone_factors", "validation_queries"}
-"""keys that came after the first runs: left out of a digest where they are not used, so that it stays the same"""
+"""keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
 
 @dataclass(frozen=True)
@@ -158,12 +158,18 @@ def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
     ``without_seed``: runs that differ in their seed alone have the same digest.
     """
 
-    def used(table: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
-        return {k: v for k, v in table.items() if k not in left_out and (v or k not in LATER)}
+    def used(table: Mapping[str, Any], kind: type, *left_out: str) -> dict[str, Any]:
+        defaults = {f.name: f.default for f in fields(kind) if f.name in LATER}
 
-    decisive = used(settings, "name", "description", "paper")
-    for name in ("data", "train", "test"):
-        decisive[name] = used(decisive[name], *(["seed"] if without_seed and name == "train" else []))
+        def is_default(key: str, value: Any) -> bool:  # JSON and TOML know lists alone
+            return key in defaults and (tuple(value) if isinstance(value, list) else value) == defaults[key]
+
+        return {k: v for k, v in table.items() if k not in left_out and not is_default(k, v)}
+
+    decisive = used(settings, Recipe, "name", "description", "paper")
+    for name, kind in (("data", DataSettings), ("train", TrainSettings), ("test", TestSettings)):
+        seed = ["seed"] if without_seed and name == "train" else []
+        decisive[name] = used(decisive[name], kind, *seed)
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 

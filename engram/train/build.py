@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from engram.card import Revision
 from engram.data.pixels import NORMALISATIONS
 from engram.errors import EngramError, nearest
 from engram.methods import METHODS
@@ -27,6 +28,11 @@ def resolve_method(name: str) -> type[Method]:
     if name not in METHODS:
         raise EngramError(f"there is no method '{name}'{nearest(name, METHODS)} (your own: package.module:Class)")
     return METHODS[name]
+
+
+def revisions(recipe: Recipe) -> tuple[Revision, ...]:
+    """The changes of behaviour that concern a recipe's model; their number is its revision."""
+    return tuple(r for r in resolve_method(recipe.method).card.revisions if r.concerns(recipe.method_settings))
 
 
 def choose_device(name: str = "auto") -> torch.device:

@@ -26,7 +26,7 @@ from engram.train.batches import (
     validation_protocol,
     validation_split,
 )
-from engram.train.build import build_method
+from engram.train.build import build_method, revisions
 from engram.train.capture import Stepper
 from engram.train.optimise import (
     build_optimiser,
@@ -35,6 +35,7 @@ from engram.train.optimise import (
     set_learning_rate,
     unpack_optimiser,
 )
+from engram.train.start import check_same_run
 from engram.train.update import Update
 from engram.train.window import LOWER_RATE, LossWindow
 
@@ -59,6 +60,8 @@ class Trainer:
         self.method = build_method(recipe, stores["train"].image_shape, device, precision)
         if not self.method.card.trainable:
             raise EngramError(f"method '{recipe.method}' has nothing to train: bench it directly")
+        self.revision = len(revisions(recipe))
+        self.start = {"features": stores["train"].digest[:16]} if stores["train"].maker else {}
         self._check_base_classes(stores["train"])
         if self.settings.freeze_backbone:
             self.method.backbone.requires_grad_(False)
@@ -97,7 +100,7 @@ class Trainer:
             raise EngramError(f"{self.folder} holds a run up to {last.name}: resume it, or choose another folder")
         saved = checkpoints.load(self.folder, "last", self.recipe.method) if resume else None
         if saved:
-            self._check_same_run(saved)
+            check_same_run(saved, self.recipe, self.protocol.dataset_digest, self.validation.dataset_digest)
         self.val_store = place(self.stores[validation_split(self.recipe)], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
@@ -115,19 +118,6 @@ class Trainer:
         if self.settings.freeze_backbone:
             self.method.backbone.eval()  # else running statistics would still move, and dropout still drop
 
-    def _check_same_run(self, saved: checkpoints.Checkpoint) -> None:
-        state = saved.state
-        for what, old, new in (
-            ("recipe", state.recipe_digest, self.recipe.digest),
-            ("training data", state.dataset_digest, self.protocol.dataset_digest),
-            ("validation data", state.validation["dataset_digest"], self.validation.dataset_digest),
-        ):
-            if old != new:
-                raise EngramError(
-                    f"{saved.folder} cannot be resumed: its {what} has the digest {old[:16]} but yours {new[:16]}; "
-                    f"use what it was started with, or start a new run in another folder"
-                )
-
     def _restore(self, saved: checkpoints.Checkpoint) -> None:
         state = saved.state
         if not state.optimiser:
@@ -138,7 +128,7 @@ class Trainer:
         unpack_optimiser(self.optimiser, saved.tensors("optimiser"), state.optimiser)
         restore_random_state(self.source, saved.tensors("random"), state.numpy_generator, state.iteration)
         self.window.restore(state.window)
-        self.curves, self.resumed_from = state.curves, state.run_id
+        self.curves, self.resumed_from, self.start = state.curves, state.run_id, state.start
         self.iteration = self.first_iteration = self.saved = state.iteration
         self.validated = int(self.curves["iteration"][-1]) if self.curves else -1
         self.best_accuracy, self.best_iteration = state.best_accuracy, state.best_iteration
@@ -218,6 +208,8 @@ class Trainer:
             seconds=self.seconds,
             validation_seconds=self.validation_seconds,
             features=self.stores["train"].maker,
+            revision=self.revision,
+            start=self.start,
         )
         parts = self.method.state_dict(), optimiser_tensors, random_state(self.source)
         checkpoints.save(self.folder, state, dict(zip(checkpoints.PARTS, parts, strict=True)), best)
