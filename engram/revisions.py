@@ -7,7 +7,17 @@ from typing import Any
 
 from engram.card import Revision
 
-REVISIONS: dict[str, tuple[Revision, ...]] = {}
+REVISIONS: dict[str, tuple[Revision, ...]] = {
+    "tadam": (
+        Revision(
+            "base classes: their loss times 0.9 annealed added to the tasks', one clipping and one momentum, their "
+            "classifier decayed -> a step of their own with that probability before the tasks', clipping and momentum "
+            "of its own, their classifier started by Xavier's rule and not decayed",
+            {"auxiliary": (None, True)},
+        ),
+        Revision("task embedding: started by PyTorch's rule -> weights from N(0, 0.2 / outputs), biases at 0"),
+    ),
+}
 
 
 def revisions_of(method: str, method_settings: Mapping[str, Any]) -> tuple[Revision, ...]:

@@ -100,6 +100,15 @@ class LossTerms:
     """Named parts, for the log; ``accuracy`` where the method knows it."""
 
 
+@dataclass(frozen=True)
+class Objective:
+    """A loss with updates of its own: its gradient is clipped alone, and its optimiser has a momentum of its own."""
+
+    loss: Callable[[TrainBatch], LossTerms]
+    chance: Callable[[float | Tensor], float | Tensor] | None = None
+    """progress -> probability that a step makes this update, tossed for on the device; None: every step does"""
+
+
 class Method(nn.Module):
     """A few-shot learner. Build it as ``Class(backbone, config)`` where ``config`` is an instance of ``Class.Config``.
 
@@ -134,6 +143,10 @@ class Method(nn.Module):
         labels = torch.stack([a.query_labels for a in batch.answers])
         nll = -log_probs.gather(-1, labels[..., None]).mean()
         return LossTerms(nll, {"nll": nll.detach(), "accuracy": (log_probs.argmax(-1) == labels).float().mean()})
+
+    def objectives(self) -> tuple[Objective, ...]:
+        """What a step learns from, one update after the other; all of them answer for what `parameter_groups` lists."""
+        return (Objective(self.loss),)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]

@@ -28,13 +28,7 @@ from engram.train.batches import (
 )
 from engram.train.build import build_method, revisions
 from engram.train.capture import Stepper
-from engram.train.optimise import (
-    build_optimiser,
-    learning_rate_factor,
-    pack_optimiser,
-    set_learning_rate,
-    unpack_optimiser,
-)
+from engram.train.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
 from engram.train.start import check_same_run
 from engram.train.update import Update
 from engram.train.window import LOWER_RATE, LossWindow
@@ -66,8 +60,7 @@ class Trainer:
         if self.settings.freeze_backbone:
             self.method.backbone.requires_grad_(False)
         self.captured = device.type == "cuda" and not plain
-        self.optimiser = build_optimiser(self.method, self.settings, device, self.captured)
-        self.update = Update(self.method, self.optimiser, self.settings, micro_batch)
+        self.update = Update(self.method, self.settings, device, self.captured, micro_batch)
         self.protocol = training_protocol(recipe).for_store(stores["train"])
         check_ranges(stores["train"], self.protocol, training_ranges(recipe))
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores[chosen_on])
@@ -125,7 +118,7 @@ class Trainer:
                 f"{saved.folder} holds weights alone, so it cannot be resumed: start from it with [backbone] weights"
             )
         checkpoints.load_weights(self.method, saved)
-        unpack_optimiser(self.optimiser, saved.tensors("optimiser"), state.optimiser)
+        unpack_optimisers(self.update.optimisers, saved.tensors("optimiser"), state.optimiser)
         restore_random_state(self.source, saved.tensors("random"), state.numpy_generator, state.iteration)
         self.window.restore(state.window)
         self.curves, self.resumed_from, self.start = state.curves, state.run_id, state.start
@@ -140,7 +133,8 @@ class Trainer:
         settings = self.settings
         factor = learning_rate_factor(settings, self.iteration, progress)
         self.learning_rate = settings.learning_rate * factor
-        set_learning_rate(self.optimiser, factor)
+        for optimiser in self.update.optimisers:
+            set_learning_rate(optimiser, factor)
         names, values = self.stepper(progress)
         self.iteration += 1
         self.window.add(self.iteration, names, values)
@@ -189,7 +183,7 @@ class Trainer:
         return result
 
     def save(self, best: bool = False) -> None:
-        optimiser_tensors, optimiser_structure = pack_optimiser(self.optimiser)
+        optimiser_tensors, optimiser_structure = pack_optimisers(self.update.optimisers)
         state = checkpoints.RunState(
             method=self.recipe.method,
             recipe=self.recipe.to_dict(),

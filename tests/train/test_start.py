@@ -105,9 +105,7 @@ def test_a_run_of_another_revision_cannot_be_resumed(tmp_path: Path, monkeypatch
     go(tmp_path, RECIPE, max_iterations=3)
     card = replace(ProtoNet.card, revisions=(Revision("distances: squared -> plain"),))
     monkeypatch.setattr(ProtoNet, "card", card)
-    with pytest.raises(
-        EngramError, match=r"revision 0 of proto_net but this Engram has 1 \(distances: squared"
-    ):
+    with pytest.raises(EngramError, match=r"revision 0 of proto_net but this Engram has 1 \(distances: squared"):
         go(tmp_path, RECIPE, resume=True)
     assert go(tmp_path / "new", RECIPE).revision == 1
 
