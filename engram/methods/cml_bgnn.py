@@ -120,6 +120,7 @@ class CmlBgnn(EmbeddingMethod):
             "w/o B predicts with A~ (paper: A), as A cannot reach 1",
             "evaluation takes the expectation by quadrature (public code: one sample)",
             "edges of supports whose label is hidden are never scored (public code: scored in training)",
+            "weights of BatchNorm start at 1 unless norm_start says so (public code: uniform in (0, 1))",
         ),
     )
 

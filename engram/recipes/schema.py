@@ -17,7 +17,7 @@ from engram.recipes.structure import structure
 RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "betas", "class_batch", "drop_unlabelled", "freeze_backbone", "milestones"}
 LATER |= {"stream_length_range", "pool_range", "recurrence_gap", "drift", "hidden_labels_shown", "select_on_test"}
-LATER |= {"nesterov", "milestone_factors", "validation_queries"}
+LATER |= {"nesterov", "milestone_factors", "validation_queries", "norm_start"}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
 
@@ -79,6 +79,9 @@ class TrainSettings:
     schedule_factor: float = 0.5
     clip: Literal["none", "global", "per-group", "per-tensor", "value"] = "none"
     clip_value: float = 0.0
+    norm_start: Literal["ones", "uniform"] = "ones"
+    """weights of BatchNorm at the start, in backbone and head: 1 (or as a backbone with a rule of its own has them),
+    or uniform in (0, 1) as PyTorch drew them before 1.2"""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 applies where the device has it; on the CPU training stays fp32; products in fp32 are TF32 ones on a GPU"""
     validate_every: int = 1000

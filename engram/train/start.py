@@ -20,8 +20,8 @@ def start_backbone(method: Method, recipe: Recipe) -> str:
 
     -> digest of the checkpoint's weights, for the record.
 
-    Every name and shape must agree, and so must the normalisation: weights made for other pixels would fit in shape
-    and see nothing.
+    Every name and shape must agree, and so must the normalisation, as weights made for other pixels would fit in shape
+    and see nothing, and the start of norms, as the recipe would claim one that its backbone never had.
     """
     where = located(Path(recipe.backbone_weights))
     if not where.exists() and (maker := maker_of(recipe.backbone_weights)):
@@ -40,6 +40,12 @@ def start_backbone(method: Method, recipe: Recipe) -> str:
         raise EngramError(
             f"the backbone in {found.folder} was trained with normalisation '{before}' but {recipe.name} [data] has "
             f"'{now}': use '{before}'"
+        )
+    started, asked = found.recipe.train.norm_start, recipe.train.norm_start
+    if started != asked:
+        raise EngramError(
+            f"the backbone in {found.folder} was trained with norm_start '{started}' but {recipe.name} [train] has "
+            f"'{asked}': use '{started}'"
         )
     saved, own = (
         {name: value for name, value in tensors.items() if name.startswith(PREFIX)}

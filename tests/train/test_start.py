@@ -144,6 +144,18 @@ def test_backbones_that_do_not_fit_are_told_with_both_shapes(tmp_path: Path, sta
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("before", "now"), [("ones", "uniform"), ("uniform", "ones")])
+def test_norms_started_by_another_rule_than_the_recipes_are_told(tmp_path: Path, before: str, now: str) -> None:
+    """What is loaded takes the place of the backbone's norms, so the recipe would claim what was not so."""
+    go(tmp_path / "start", changed(train={"iterations": 1, "norm_start": before}))
+    recipe = changed(train={"iterations": 1, "norm_start": now}, backbone_weights=str(tmp_path / "start"))
+    sentence = rf"norm_start '{before}' but proto_net/toy \[train\] has '{now}': use '{before}'"
+    with pytest.raises(EngramError, match=sentence):
+        go(tmp_path / "run", recipe)
+    assert not (tmp_path / "run").exists()
+    go(tmp_path / "run", changed(recipe, {"norm_start": before}))
+
+
 def test_frozen_backbone_keeps_every_tensor_and_the_rest_learns(tmp_path: Path, stage_one: Path) -> None:
     recipe = changed(train={"freeze_backbone": True}, backbone_weights=str(stage_one), **EGNN)
     outcome = go(tmp_path / "straight", recipe)
