@@ -14,12 +14,14 @@ class Revision:
     what: str
     """one line: before and after"""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """only models with these values in their configuration behave otherwise; {} = all of the method"""
+    """only models with these values in their configuration, or with one of a tuple of them, behave otherwise; {} = all
+    of the method"""
     retrain: bool = True
     """weights from before are those of another method; False: only the way they answer has changed"""
 
     def concerns(self, config: Any) -> bool:
-        return all(getattr(config, key) == value for key, value in self.settings.items())
+        asked = ((getattr(config, key), value) for key, value in self.settings.items())
+        return all(found == value or (isinstance(value, tuple) and found in value) for found, value in asked)
 
 
 @dataclass(frozen=True)

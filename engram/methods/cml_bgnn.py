@@ -24,7 +24,7 @@ from engram.nn.continual_graph import GraphAnswer
 from engram.nn.evidence import Reading, Task
 from engram.nn.slot_graph import SlotGraph
 from engram.nn.steps import equal_shapes, stacked_names
-from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
+from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, Revision, TrainBatch
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,12 @@ class CmlBgnn(EmbeddingMethod):
             "evaluation takes the expectation by quadrature (public code: one sample)",
             "edges of supports whose label is hidden are never scored (public code: scored in training)",
         ),
+        revisions=(
+            Revision(
+                "eq. 7: D of at least 1e-6, below which all edges grow equal -> A from logarithms, D as small as it is",
+                {"edges": "paper", "history": ("none", "slot")},
+            ),
+        ),
     )
 
     def __init__(self, backbone: nn.Module, config: CmlBgnnConfig) -> None:
@@ -147,9 +153,10 @@ class CmlBgnn(EmbeddingMethod):
         """Predictions from features; steps of one shape run together."""
         predictions: list[Prediction] = []
         for group in equal_shapes(episodes):
-            (edges, samples, _), histories = self._answer(group, history)
+            answer, histories = self._answer(group, history)
+            samples = answer.class_samples
             for step, log_probs in enumerate(samples.mean(0).log()):
-                details = {"edges": edges[:, step].movedim(0, 1)}
+                details = {"edges": answer.edges[:, step].movedim(0, 1)}
                 if self.card.stochastic or (self.training and self.config.bayes != "none"):
                     details["samples"] = samples[:, step]
                 history = histories[step]
@@ -200,6 +207,9 @@ class CmlBgnn(EmbeddingMethod):
         chosen = answer.class_samples.mean(0).argmax(-1)
         terms["accuracy"] = (chosen == query_labels).float().mean()
         terms["edge_accuracy"] = graph.edge_accuracy(answer.edges[-1], target, mask)
+        if answer.log10_smallest_degrees is not None:
+            degrees = answer.log10_smallest_degrees.unbind()
+            terms |= {f"log10_smallest_degree_{k}": degree for k, degree in enumerate(degrees, 1)}
         return terms
 
 
