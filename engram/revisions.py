@@ -8,6 +8,12 @@ from typing import Any
 from engram.card import Revision
 
 REVISIONS: dict[str, tuple[Revision, ...]] = {
+    "cml_bgnn": (
+        Revision(
+            "eq. 7: D of at least 1e-6, below which all edges grow equal -> A from logarithms, D as small as it is",
+            {"edges": (None, "paper"), "history": (None, "none", "slot")},
+        ),
+    ),
     "tadam": (
         Revision(
             "base classes: their loss times 0.9 annealed added to the tasks', one clipping and one momentum, their "
