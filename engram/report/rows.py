@@ -205,6 +205,11 @@ def our_figure(row: ResultRow) -> str:
     return f"**{row.record.status}**" + (f": {reason}" if reason else "")
 
 
+def trained_part(training: Mapping[str, Any]) -> str:
+    """``the first 380 images of each class`` where a head saw features of a part of the images alone; "" otherwise."""
+    return str(training.get("features") or "").partition("; ")[2]
+
+
 def training_cost(row: ResultRow) -> str:
     """``12.3 (70,000 steps)``"""
     iterations, seconds = row.trained.get("iterations"), row.trained.get("seconds")
