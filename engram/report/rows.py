@@ -65,7 +65,8 @@ def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     trainers = Trainers(records)
     kept: dict[tuple[str, ...], ResultRow] = {}
     for record in sorted((r for r in records if r.kind in ("train", "bench")), key=lambda r: (r.started, r.run_id)):
-        trained = record.training or trainers.of(record).training
+        # a bench over features tells of its features, and of no training
+        trained = record.training if record.kind == "train" else trainers.of(record).training or record.training
         if record.status == "finished":
             for evaluation in record.evaluations:
                 questions = (record.recipe_digest, _canonical(evaluation.protocol), evaluation.tasks_digest)
