@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import hypot
 
+from engram.ledger import RunRecord
 from engram.report.audit import effect_text
+from engram.report.rows import percent
 from engram.report.statistics import Difference, spread_ratio_is_clear
 from engram.report.study_cells import Filled, alike, compare, scale_text
 from engram.report.tables import markdown_table
@@ -15,10 +18,14 @@ from engram.studies.matching import Ledger
 Cells = Mapping[str, Mapping[tuple[str, str], Filled]]
 """study -> (row, column) -> cell"""
 CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE = "confirmed", "not confirmed", "not testable here"
+UNDECIDED = "cannot be decided"
+VALIDATION = ("iteration", "validation_accuracy", "validation_interval")
+"""curves of a record"""
+VERDICTS = (CONFIRMED, NOT_CONFIRMED, UNDECIDED, NOT_TESTABLE)
 NOTE = (
     "Confirmed: every deciding test shows the effect outside its 95 % interval. Not confirmed: the records show no "
-    "such effect at the scale they were run at, which the finding states. Not testable here: a record is missing, or "
-    "nothing measures it."
+    "such effect at the scale they were run at, which the finding states. Cannot be decided: it is measured, and the "
+    "noise of what is measured allows both answers. Not testable here: a record is missing, or nothing measures it."
 )
 
 
@@ -27,6 +34,8 @@ class TestResult:
     shown: bool | None
     """None = cannot be told"""
     words: str
+    measured: bool = True
+    """false: a record is missing"""
 
 
 @dataclass(frozen=True)
@@ -43,13 +52,17 @@ def findings(claims: Sequence[Claim], cells: Cells, ledger: Ledger) -> list[Find
 def _finding(claim: Claim, cells: Cells, ledger: Ledger) -> Finding:
     results = [(test, _result(test, cells, ledger)) for test in claim.tests]
     deciding = [result for test, result in results if test.decides]
-    if not deciding or any(r.shown is None for r in deciding):
-        verdict = NOT_TESTABLE
-    else:
-        verdict = CONFIRMED if all(r.shown for r in deciding) else NOT_CONFIRMED
-    told = [r for test, r in results if test.decides or r.shown is not None]
+    told = [r for test, r in results if test.decides or r.measured]
     words = list(dict.fromkeys(r.words for r in told))
-    return Finding(claim, verdict, "; ".join([*words, *([claim.why] if claim.why else [])]))
+    return Finding(claim, _verdict(deciding), "; ".join([*words, *([claim.why] if claim.why else [])]))
+
+
+def _verdict(deciding: Sequence[TestResult]) -> str:
+    if not deciding or not all(r.measured for r in deciding):
+        return NOT_TESTABLE
+    if any(r.shown is False for r in deciding):
+        return NOT_CONFIRMED
+    return CONFIRMED if all(r.shown for r in deciding) else UNDECIDED
 
 
 def _result(test: ClaimTest, cells: Cells, ledger: Ledger) -> TestResult:
@@ -59,7 +72,7 @@ def _result(test: ClaimTest, cells: Cells, ledger: Ledger) -> TestResult:
     second = cells[test.study][test.second, test.second_column or test.column] if test.second else None
     for cell in (first, second):
         if cell is not None and not cell.answers:
-            return TestResult(None, missing_words(cell))
+            return TestResult(None, missing_words(cell), measured=False)
     label = f"{test.label}: " if test.label else ""
     if test.kind == "reaches":
         return _reaches(test, first, label)
@@ -111,7 +124,8 @@ def _steadier(first: Filled, second: Filled, label: str) -> TestResult:
     """The spread over seeds, where each has two seeds or more."""
     spreads = [c.estimate.seed_deviation if c.estimate else None for c in (first, second)]
     if spreads[0] is None or spreads[1] is None:
-        return TestResult(None, f"{first.row} and {second.row} have one seed each, which shows no spread")
+        words = f"{first.row} and {second.row} have one seed each, which shows no spread"
+        return TestResult(None, words, measured=False)
     shown = spreads[0] < spreads[1] and spread_ratio_is_clear(
         spreads[1], spreads[0], len(second.first), len(first.first)
     )
@@ -120,14 +134,31 @@ def _steadier(first: Filled, second: Filled, label: str) -> TestResult:
 
 
 def _early(cell: Filled, ledger: Ledger, label: str) -> TestResult:
-    """The best validation lies in the first half of the schedule for every seed."""
+    """The best validation of the first half of training lies above that of the second half, for every seed."""
     assert cell.recipe is not None
-    runs = ledger.trainings(cell.recipe)
-    if not runs:
-        return TestResult(None, f"{cell.row}: no validation over training is recorded")
-    shares = [r.training["best_iteration"] / max(1, r.training["iterations"]) for r in runs.values()]
-    told = ", ".join(f"{share:.0%}" for share in shares)
-    return TestResult(max(shares) <= 0.5, f"{label}best validation after {told} of training{_scale(cell)}")
+    halves = [best_of_halves(run) for run in ledger.trainings(cell.recipe).values()]
+    known = [pair for pair in halves if pair]
+    if not known:
+        words = f"{cell.row}: no validation over both halves of training is recorded"
+        return TestResult(None, words, measured=False)
+    gaps = [Difference(a[0] - b[0], hypot(a[1], b[1]), False, 1) for a, b in known]
+    later = any(gap.mean < -gap.interval for gap in gaps)
+    shown = True if all(gap.mean > gap.interval for gap in gaps) else False if later else None
+    told = ", ".join(
+        f"{percent(*a)} % in the first half of training, {percent(*b)} % in the second: {points(gap)}, {gap.word}"
+        for (a, b), gap in zip(known, gaps, strict=True)
+    )
+    return TestResult(shown, f"{label}best validation {told}{_scale(cell)}")
+
+
+def best_of_halves(run: RunRecord) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """The best validation of each half of training with its interval; None where a half has none."""
+    looks = zip(*(run.curves.get(key) or [] for key in VALIDATION), strict=False)
+    halves: tuple[list[tuple[float, float]], ...] = ([], [])
+    for iteration, accuracy, interval in looks:
+        if accuracy is not None and interval is not None:
+            halves[2 * iteration > run.training["iterations"]].append((accuracy, interval))
+    return (max(halves[0]), max(halves[1])) if halves[0] and halves[1] else None
 
 
 def _audit(test: ClaimTest, ledger: Ledger) -> TestResult:
@@ -136,7 +167,7 @@ def _audit(test: ClaimTest, ledger: Ledger) -> TestResult:
     ]
     found = [f for f in audits[-1].audit if f["probe"] == test.probe] if audits else []
     if not found or found[0]["effect"] is None:
-        return TestResult(None, f"no audit of {test.recipe} has the probe '{test.probe}'")
+        return TestResult(None, f"no audit of {test.recipe} has the probe '{test.probe}'", measured=False)
     shown = found[0]["effect"] > found[0]["bound"]
     return TestResult(
         shown, f"{test.label or test.probe}: {effect_text(found[0])}, {'clear' if shown else 'inside the noise'}"
@@ -148,8 +179,6 @@ def claims_table(found: Sequence[Finding]) -> str:
         (f.claim.text, f.claim.where, f"**{f.verdict}**" if f.verdict != NOT_TESTABLE else f.verdict, f.words)
         for f in found
     ]
-    counts = ", ".join(
-        f"{sum(f.verdict == verdict for f in found)} {verdict}" for verdict in (CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE)
-    )
+    counts = ", ".join(f"{sum(f.verdict == verdict for f in found)} {verdict}" for verdict in VERDICTS)
     table = markdown_table(("The paper claims", "Where", "Verdict", "What we find"), rows)
     return f"{counts}.\n\n{table}\n\n{NOTE}"

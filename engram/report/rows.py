@@ -65,7 +65,8 @@ def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     trainers = Trainers(records)
     kept: dict[tuple[str, ...], ResultRow] = {}
     for record in sorted((r for r in records if r.kind in ("train", "bench")), key=lambda r: (r.started, r.run_id)):
-        trained = record.training or trainers.of(record).training
+        # a bench over features tells of its features, and of no training
+        trained = record.training if record.kind == "train" else trainers.of(record).training or record.training
         if record.status == "finished":
             for evaluation in record.evaluations:
                 asked = _canonical(evaluation.protocol), evaluation.tasks_digest
@@ -204,6 +205,11 @@ def our_figure(row: ResultRow) -> str:
     reason = " ".join(row.record.error.split())
     reason = reason if len(reason) <= 90 else reason[:87] + "..."
     return f"**{row.record.status}**" + (f": {reason}" if reason else "")
+
+
+def trained_part(training: Mapping[str, Any]) -> str:
+    """``the first 380 images of each class`` where a head saw features of a part of the images alone; "" otherwise."""
+    return str(training.get("features") or "").partition("; ")[2]
 
 
 def training_cost(row: ResultRow) -> str:

@@ -14,6 +14,7 @@ from engram.bench.metrics import in_last_quarter
 from engram.card import Revision
 from engram.ledger import RunRecord
 from engram.recipes import Recipe
+from engram.report.rows import trained_part
 from engram.report.statistics import Difference, Estimate, difference, estimate
 from engram.studies.checks import missing_recipes
 from engram.studies.jobs import recipe_called
@@ -38,6 +39,8 @@ class Filled:
     scale: ScaleName = "short"
     answers: Mapping[int, list[Answer]] = field(default_factory=dict)
     """seed -> answers to the protocols of the question, the first is the cell's figure"""
+    as_paper: Mapping[int, Answer] = field(default_factory=dict)
+    """seed -> the same weights asked as the paper's figure was, where that is recorded"""
     audit: RunRecord | None = None
     missing: str = ""
     command: str = ""
@@ -90,20 +93,19 @@ class Filled:
         done, planned = answer.training.get("iterations"), answer.record.recipe["train"]["iterations"]
         return f"{done:,} of {planned:,} iterations" if done is not None and done < planned else ""
 
-    def against_paper(self) -> Difference | None:
-        """Ours minus the paper's, with both intervals, in fractions of 1."""
-        if self.estimate is None or not self.cell.paper:
-            return None
-        width = float(np.hypot(self.estimate.interval, self.cell.interval / 100))
-        return Difference(self.estimate.mean - self.cell.paper / 100, width, False, self.estimate.seeds)
-
 
 def scale_text(cell: Filled) -> str:
-    """``full schedule, 70,000 iterations``, ``short, 4,176 of 8,000 iterations, frozen encoder``"""
+    """``full schedule, 70,000 iterations``, ``short, 4,176 of 8,000 iterations, frozen encoder``
+
+    A head that was trained on features of a part of the images says so.
+    """
     scale = "full schedule" if cell.scale == "paper" else "short"
     length = cell.cut or (f"{cell.iterations:,} iterations" if cell.iterations else "")
+    part = trained_part(cell.first[0].training)
+    encoder = "frozen encoder" if cell.frozen else ""
     revision = f"revision {cell.first[0].record.revision}, before a change of the method" if cell.since else ""
-    return ", ".join(word for word in (scale, length, "frozen encoder" if cell.frozen else "", revision) if word)
+    words = scale, length, encoder, f"head trained on {part}" if part else "", revision
+    return ", ".join(word for word in words if word)
 
 
 def measured(correct: np.ndarray, measure: str) -> np.ndarray:
@@ -130,7 +132,9 @@ def _filled(study: Study, row: str, cell: Cell, ledger: Ledger, folder: Path, ab
             continue
         recipe = recipe_called(name)
         if answers := ledger.answers(recipe, ask, scale):
-            found.append(Filled(study.name, row, cell, recipe, folder, scale, answers, ledger.audit(recipe)))
+            like = {seed: ledger.asked_as(given[0], cell.paper_ask) for seed, given in answers.items()}
+            as_paper = {seed: answer for seed, answer in like.items() if answer}
+            found.append(Filled(study.name, row, cell, recipe, folder, scale, answers, as_paper, ledger.audit(recipe)))
     return replace(found[0], others=tuple(found[1:])) if found else _empty(study, row, cell, folder, absent, ledger)
 
 

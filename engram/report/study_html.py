@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from engram.ledger import record_path
+from engram.report.beside_paper import against_paper
 from engram.report.claims import CONFIRMED, NOT_CONFIRMED, Finding, points
 from engram.report.rows import describe_protocol
 from engram.report.study_cells import Filled, comparisons, scale_text
@@ -49,10 +50,20 @@ def cell_html(cell: Filled, runs: str) -> str:
     if not cell.answers:
         return _todo(cell)
     assert cell.estimate is not None
-    found, gap = cell.estimate, cell.against_paper()
+    found = cell.estimate
     figure = f'<span class="figure">{percent(found.mean)} <small>± {percent(found.interval)}</small></span>'
-    paper = f'<span class="line">paper {paper_text(cell)}<br>ours {points(gap)}, {gap.word}</span>' if gap else ""
-    return "".join([figure, _meter(cell), paper, _badges(cell), _details(cell, runs)])
+    return "".join([figure, _meter(cell), _beside(cell), _badges(cell), _details(cell, runs)])
+
+
+def _beside(cell: Filled) -> str:
+    """The paper's figure and how far ours lies from it, asked alike where that is recorded."""
+    beside = against_paper(cell)
+    if beside is None:
+        return ""
+    like = beside.figure
+    asked = f" asked so {percent(like.mean)} ± {percent(like.interval)}:" if like else ""
+    words = f"{points(beside.gap)}, {escape(beside.word)}"
+    return f'<span class="line">paper {paper_text(cell)}<br>ours{asked} {words}</span>'
 
 
 def _details(cell: Filled, runs: str) -> str:

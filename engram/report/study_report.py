@@ -12,8 +12,8 @@ import numpy as np
 
 from engram.errors import EngramError
 from engram.ledger import current_commit
-from engram.report.claims import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE
 from engram.report.claims import NOTE as CLAIMS_NOTE
+from engram.report.claims import VERDICTS
 from engram.report.contents import EpisodePicture
 from engram.report.figures import accuracy_by_position, reliability_diagram, validation_curves
 from engram.report.page import Section, episode_html, figure_grid, render_page
@@ -70,11 +70,8 @@ def report_page(book: StudyBook, runs: str) -> str:
 def _headline(book: StudyBook) -> str:
     cells = [c for found in book.cells.values() for c in found.values()]
     done = sum(bool(c.answers) for c in cells)
-    counts = [sum(f.verdict == verdict for f in book.findings) for verdict in (CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE)]
-    return (
-        f"{done} of {len(cells)} cells are measured. Of {sum(counts)} claims of the paper, confirmed: {counts[0]}, not "
-        f"confirmed: {counts[1]}, not testable with the records so far: {counts[2]}."
-    )
+    counts = ", ".join(f"{verdict}: {sum(f.verdict == verdict for f in book.findings)}" for verdict in VERDICTS)
+    return f"{done} of {len(cells)} cells are measured. Of {len(book.findings)} claims of the paper, {counts}."
 
 
 def _overview(book: StudyBook, studies: Sequence[Study]) -> Section:

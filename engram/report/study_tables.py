@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engram.ledger import RunRecord, record_path
 from engram.report.audits import verdict_text
+from engram.report.beside_paper import BESIDE_NOTE, Beside, against_paper
 from engram.report.claims import points
 from engram.report.rows import CLASS_ORDER_MARK, describe_protocol
 from engram.report.rows import percent as rows_percent
@@ -17,12 +18,12 @@ from engram.studies.schema import Row, Study
 
 CellMap = Mapping[tuple[str, str], Filled]
 STUDY_NOTE = (
-    "Ours: accuracy in %, ± its 95 % interval over tasks and, with several seeds, over seeds; in brackets ours minus "
-    "the paper's. Short: fewer iterations than the paper's schedule, no fair test of a published figure."
+    "Ours: accuracy in %, ± its 95 % interval over tasks and, with several seeds, over seeds. "
+    f"{BESIDE_NOTE} Short: fewer iterations than the paper's schedule, no fair test of a published figure."
 )
 SYSTEMS_NOTE = (
-    "Paper: the figure in the table of the CML-BGNN paper; published: that of the system's own paper or code, with 15 "
-    "queries per class in most, which the column with 15 is set beside in brackets. "
+    "Paper: the figure in the table of the CML-BGNN paper; published: that of the system's own paper or code. "
+    f"{BESIDE_NOTE} "
     "Milliseconds per iteration: of a step that has the device to itself (`benchmarks/train_step.py`); with ~ of the "
     "run, without validation and with whatever shared the device. Audit: the newest of the recipe, else of the "
     "method's recipe that is named."
@@ -100,11 +101,22 @@ def ours_text(cell: Filled, runs: str) -> str:
     if not cell.answers:
         return f"{cell.missing}: `{cell.command}`" if cell.command else cell.missing
     link = record_path(Path(runs), cell.first[-1].record).as_posix()
-    gap = cell.against_paper()
-    words = [f"[{figure_text(cell)}]({link})", f"({points(gap)}, {gap.word})" if gap else "", scale_text(cell)]
+    words = [f"[{figure_text(cell)}]({link})", *beside_texts(against_paper(cell), runs), scale_text(cell)]
     if cell.protocol.get("slot_order") == "class-order":
         words.append("**class order**")
     return ", ".join(w for w in words if w).replace("), (", ") (")
+
+
+def beside_texts(found: Beside | None, runs: str) -> list[str]:
+    """``asked as in the paper [47.00 ± 1.41](...)`` where the cell shows another figure, and the gap in brackets."""
+    if found is None:
+        return []
+    gap = f"({points(found.gap)}, {found.word})"
+    if found.figure is None or found.answer is None:
+        return [gap]
+    link = record_path(Path(runs), found.answer.record).as_posix()
+    figure = f"{percent(found.figure.mean)} ± {percent(found.figure.interval)}"
+    return [f"asked as in the paper [{figure}]({link})", gap]
 
 
 def comparisons_table(study: Study, cells: CellMap) -> str:
@@ -198,17 +210,14 @@ def _system_row(
 
 
 def many_queries_text(cell: Filled) -> str:
-    """With 15 queries per class, as most papers ask, and in brackets how far from the published figure: ``53.76 ± 0.48
-    (+0.01)``; with several seeds each that was asked, by name; "" where none was."""
-    published = cell.recipe.paper.published if cell.recipe and cell.recipe.paper else 0.0
+    """With 15 queries per class: ``53.76 ± 0.48``; of several seeds each that was asked, by name; "" where none was."""
     parts = []
     for answer in cell.first:
         evaluations = answer.record.evaluations
         asked = [e.metrics for e in evaluations if e.protocol["n_query"] == 15 and e.protocol != cell.protocol]
         for metrics in asked[:1]:
-            gap = f" ({100 * metrics['accuracy'] - published:+.2f})" if published else ""
             seed = f", seed {answer.seed}" if len(cell.first) > 1 else ""
-            parts.append(f"{rows_percent(metrics['accuracy'], metrics['interval'])}{gap}{seed}")
+            parts.append(f"{rows_percent(metrics['accuracy'], metrics['interval'])}{seed}")
     return "; ".join(parts)
 
 

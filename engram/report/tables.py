@@ -25,6 +25,7 @@ from engram.report.rows import (
     published_figure,
     result_rows,
     system_name,
+    trained_part,
     training_cost,
 )
 from engram.revisions import revisions_of
@@ -68,9 +69,10 @@ def _recipe_cell(row: ResultRow) -> str:
     seed = (row.record.recipe.get("train") or {}).get("seed", row.record.seed)
     variant = f", seed {seed}, settings {row.record.recipe_digest[:6]}" if row.shared_name else ""
     chosen = f", **{SELECTION_MARK}**" if (row.record.recipe.get("train") or {}).get("select_on_test") else ""
+    part = f", trained on {words}" if (words := trained_part(row.trained)) else ""
     since = revisions_of(row.record.method, row.record.recipe.get("method_settings") or {})[row.record.revision :]
     earlier = f", revision {row.record.revision}, before: {'; '.join(r.what for r in since)}" if since else ""
-    return f"{dataset_name(row.protocol)}, `{row.record.recipe_name}`{variant}{chosen}{earlier}"
+    return f"{dataset_name(row.protocol)}, `{row.record.recipe_name}`{variant}{chosen}{part}{earlier}"
 
 
 def results_table(records: Sequence[RunRecord], method: str, runs: str = "results/runs") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engram.errors import EngramError, nearest
@@ -15,7 +16,10 @@ ASKED = (
     "pool_classes", "recurrence_gap", "drift", "revisit", "erase_history", "test_samples",
 )  # fmt: skip
 """keys of a protocol that `engram bench` can set"""
+KNOWN_OF_PAPERS = (*ASKED, "batch_norm")
+"""keys of a protocol that a published figure may have been measured with"""
 CHOICES = {
+    "batch_norm": ("none", "running", "support", "task"),
     "slot_order": ("shuffled", "class-order"),
     "query_balance": ("balanced", "dirichlet"),
     "names": ("anonymous", "named"),
@@ -56,17 +60,19 @@ def _check_row(study: Study, row: Row, where: str) -> None:
     for cell in row.cells:
         if not 0 <= cell.paper <= 100:
             raise EngramError(f"{place}: paper = {cell.paper} but an accuracy lies between 0 and 100")
-        for key, value in cell.ask.items():
-            _check_asked(key, value, place)
+        _check_asked("ask", cell.ask, ASKED, place)
+        _check_asked("paper_ask", cell.paper_ask, KNOWN_OF_PAPERS, place)
 
 
-def _check_asked(key: str, value: Any, place: str) -> None:
-    if key not in ASKED:
-        raise EngramError(f"{place}: ask has the unknown key '{key}'{nearest(key, ASKED)}")
-    if key in CHOICES and value not in CHOICES[key]:
-        raise EngramError(f"{place}: ask has {key} = {value!r}; it takes {' or '.join(map(repr, CHOICES[key]))}")
-    if key not in CHOICES and not isinstance(value, bool | int | float):
-        raise EngramError(f"{place}: ask has {key} = {value!r}; it takes a number")
+def _check_asked(table: str, asked: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+    for key, value in asked.items():
+        if key not in known:
+            raise EngramError(f"{place}: {table} has the unknown key '{key}'{nearest(key, known)}")
+        if key in CHOICES and value not in CHOICES[key]:
+            choices = " or ".join(map(repr, CHOICES[key]))
+            raise EngramError(f"{place}: {table} has {key} = {value!r}; it takes {choices}")
+        if key not in CHOICES and not isinstance(value, bool | int | float):
+            raise EngramError(f"{place}: {table} has {key} = {value!r}; it takes a number")
 
 
 def _check_columns(study: Study, columns: tuple[str, ...] | list[str], place: str) -> None:

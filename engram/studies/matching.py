@@ -12,8 +12,11 @@ from engram.ledger import Evaluation, RunRecord, Trainers
 from engram.recipes import Recipe
 from engram.recipes.schema import digest_of
 from engram.revisions import revisions_of
-from engram.studies.questions import Ask, answers_to, expected_protocols
+from engram.studies.questions import DEFAULTS, Ask, answers_to, expected_protocols
 from engram.studies.schema import ScaleName
+
+TASKS_DRAWN = ("n_sequences", "seed")
+"""keys of a protocol that say which tasks are drawn and how many, not what a task is"""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,21 @@ class Ledger:
             for seeds in found.values()
         ]
         return max(filter(None, whole), key=_newest, default={})
+
+    def asked_as(self, answer: Answer, changes: Mapping[str, Any]) -> Answer | None:
+        """The same weights asked the same but for ``changes``: this answer if it agrees, else the newest that does."""
+        wanted = {**DEFAULTS, **answer.evaluation.protocol, **changes}
+        if answers_to(answer.evaluation.protocol, wanted):
+            return answer
+        expected = {key: value for key, value in wanted.items() if key not in TASKS_DRAWN}
+        found = [
+            Answer(record, evaluation, answer.trainer)
+            for record in self.records
+            if (record.status, self.trainers.of(record).run_id) == ("finished", answer.trainer.run_id)
+            for evaluation in record.evaluations
+            if answers_to(evaluation.protocol, expected)
+        ]
+        return found[-1] if found else None
 
     def trainings(self, recipe: Recipe) -> dict[int, RunRecord]:
         """seed -> the newest finished training run with validation curves."""

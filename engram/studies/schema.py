@@ -44,6 +44,8 @@ class Cell:
     paper: float = 0.0
     """published accuracy in %; 0 = none"""
     interval: float = 0.0
+    paper_ask: dict[str, Any] = field(default_factory=dict)
+    """keys of the test protocol that the paper's figure was measured with, as far as they are known and matter"""
     ask: dict[str, Any] = field(default_factory=dict)
     """keys of the test protocol in place of the recipe's, such as slot_order = "shuffled": one more bench"""
     measure: Measure = "accuracy"

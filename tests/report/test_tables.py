@@ -160,6 +160,15 @@ def test_a_bench_run_shows_what_its_training_cost_and_imports_are_no_rows() -> N
     assert rows[1].trained["seconds"] == 738.0
 
 
+def test_a_bench_over_features_shows_its_training_and_which_images_it_saw() -> None:
+    source = "features of conv4 by stage_one/mini_conv4, from 6d09"
+    part = {"iterations": 20, "seconds": 60.0, "features": f"{source}; the first 380 images of each class"}
+    trained = make_record(1, training=part)
+    bench = make_record(2, make_evaluation(0.4), kind="bench", training={"features": source}, trained_by=trained.run_id)
+    (row,) = rows_of(results_table([trained, bench], "cml_bgnn"))
+    assert row[1].endswith("`, trained on the first 380 images of each class") and row[6] == "1.0 (20 steps)"
+
+
 def test_positions_of_short_and_long_streams() -> None:
     text = positions_tables([make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))])
     short, long = text.split("\n\nAccuracy")

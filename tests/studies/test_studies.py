@@ -92,6 +92,10 @@ def test_figure_3_uses_the_papers_seeds_and_figure_4_nine_variants() -> None:
             {"row": [{"label": "a", "cells": [{"column": "1-shot", "ask": {"n_query": "many"}}]}]},
             "ask has n_query = 'many'; it takes a number",
         ),
+        (
+            {"row": [{"label": "a", "paper_ask": {"batch_norm": "batch"}, "cells": [{"column": "1-shot"}]}]},
+            "paper_ask has batch_norm = 'batch'; it takes 'none' or 'running' or 'support' or 'task'",
+        ),
         ({"row": [{"label": "a", "cells": [{"column": "1-shot"}] * 2}]}, "two cells stand in one column"),
         ({"row": [{"label": "a", "ask": {"n_wai": 5}, "cells": [{"column": "1-shot"}]}]}, "did you mean 'n_way'"),
         ({"compare": [{"first": "a", "second": "b"}]}, "there is no row 'b'"),
