@@ -77,13 +77,15 @@ class GraphLayer(nn.Module):
         probability updates the edges, and the update with the mean of the M samples goes on.
         """
         pairs = graph.differences(hidden)
-        score = on_pairs(self.edge_net, pairs)[..., 0]
-        likeness = torch.sigmoid(score)
+        score = evidence = on_pairs(self.edge_net, pairs)[..., 0]
         if self.paper_form:
             adjacency, log_degrees = graph.symmetric_normalisation(F.logsigmoid(score))
             # V * A is 1 on average whatever the size of the graph, so one W serves every number of queries.
-            score = adjacency * adjacency.shape[-1]
-        probability = likeness[None] if self.posterior is None else self._infer(hidden, pairs, score, samples)
+            evidence = adjacency * adjacency.shape[-1]
+        if self.posterior is None:
+            probability = torch.sigmoid(score)[None]
+        else:
+            probability = self._infer(hidden, pairs, evidence, samples)
         if self.paper_form:
             probability = torch.maximum(probability, torch.eye(score.shape[-1], device=score.device))
             return LayerEdges(probability.mean(0), probability, adjacency, log_degrees)
