@@ -78,13 +78,13 @@ def test_answers_are_mean_probabilities_and_the_loss_is_their_log():
     method, task = build(), episode()
     prediction = method.predict(task)
     samples = prediction.details["samples"]
-    assert samples.shape == (10, 2, 7, WAYS)
+    assert samples.shape == (1024, 2, 7, WAYS)
     torch.testing.assert_close(prediction.log_probs.exp(), samples.mean(0))
     labels = torch.randint(0, WAYS, (2, 7))
     batch = TrainBatch((task,), (Answers(labels, torch.zeros(2, WAYS).long()),))
     score = samples.mean(0).gather(-1, labels[..., None]).log().mean()
     torch.testing.assert_close(method.loss(batch).total, -score)
-    assert score >= samples.gather(-1, labels.expand(10, 2, 7)[..., None]).log().mean()  # Jensen
+    assert score >= samples.gather(-1, labels.expand(1024, 2, 7)[..., None]).log().mean()  # Jensen
     torch.manual_seed(1)
     first = method.train().loss(batch).total
     assert not torch.allclose(method.loss(batch).total, first)  # fresh samples in training
@@ -101,7 +101,7 @@ def test_the_reference_averages_logits_and_answers_otherwise():
     assert not torch.allclose(ours.predict(task).log_probs, method.predict(task).log_probs, atol=0.1)
 
 
-def test_noise_at_test_is_fixed_and_knows_neither_slots_nor_numbers_of_classes():
+def test_samples_at_test_are_fixed_and_know_neither_slots_nor_numbers_of_classes():
     method, task = build(), episode()
     torch.manual_seed(5)
     before = method.predict(task).log_probs
@@ -110,8 +110,32 @@ def test_noise_at_test_is_fixed_and_knows_neither_slots_nor_numbers_of_classes()
     names, order = torch.tensor([2, 0, 1]), torch.randperm(7)
     renamed = replace(task, support_labels=names[task.support_labels], query=task.query[:, order])
     torch.testing.assert_close(method.predict(renamed).log_probs[..., names], before[:, order])
-    table = method._noise(torch.arange(5.0).expand(1, 1, 5))
-    assert table.shape == (10, 1, 1, 5) and len(table.unique()) == 50
+
+
+def spread(mean: torch.Tensor, deviation: torch.Tensor) -> torch.Tensor:
+    """Answers of a method whose logits are so distributed: (Q, ways) -> (Q, ways)"""
+    method, ways = build(), mean.shape[-1]
+    method.logits = lambda episode: (mean[None], deviation[None].square())
+    nothing = Episode(torch.zeros(1, 1, 1), torch.zeros(1, 1), torch.zeros(1, 1, 1), ways)
+    return method.classify(nothing).log_probs[0].exp()
+
+
+def test_five_logits_from_minus_1_to_1_with_deviation_1_are_answered_as_endless_draws_would():
+    """0.386 for the largest; ten draws that all queries shared said 0.532."""
+    found = spread(torch.linspace(-1, 1, 5)[None], torch.ones(1, 5))[0]
+    torch.testing.assert_close(found, torch.tensor([0.0717, 0.1120, 0.1721, 0.2589, 0.3853]), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize(("largest", "ways", "tolerance"), [(2.0, 5, 0.003), (2.0, 20, 0.003), (20.0, 5, 0.01)])
+def test_samples_at_test_tell_what_ten_thousand_draws_tell(largest, ways, tolerance):
+    torch.manual_seed(3)
+    mean, deviation = 2 * torch.randn(40, ways), largest * torch.rand(40, ways)
+    draws = (mean + deviation * torch.randn(10_000, 40, ways)).softmax(-1)
+    chance = 4.5 * draws.std(0) / 100  # of 800 means of 10,000 draws
+    error = spread(mean, deviation) - draws.mean(0)
+    assert bool((error.abs() <= tolerance + chance).all())
+    ranked = error.gather(-1, mean.argsort(-1)).mean(0)
+    assert ranked.abs().max() < 0.004  # no rank is favoured over all queries
 
 
 def test_queries_see_each_other_only_by_the_references_statistics():
@@ -125,10 +149,10 @@ def test_queries_see_each_other_only_by_the_references_statistics():
         assert method.card.transductive == (kind == "task") and method.card.batch_norm == kind
 
 
-@pytest.mark.parametrize(("settings", "told"), [({"samples": 0}, "samples = 0"), ({"width": 0}, "width = 0")])
-def test_settings_that_cannot_be_are_told(settings, told):
-    with pytest.raises(EngramError, match=rf"\[method\] {told} but it must be at least 1"):
-        build(**settings)
+@pytest.mark.parametrize("key", ["samples", "test_samples", "width"])
+def test_settings_that_cannot_be_are_told(key):
+    with pytest.raises(EngramError, match=rf"\[method\] {key} = 0 but it must be at least 1"):
+        build(**{key: 0})
 
 
 def test_variances_stay_finite():
