@@ -61,7 +61,8 @@ class Platipus(adapt.Learner, Method):
 
     def __init__(self, backbone: nn.Module, config: PlatipusConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
-        adapt.check_least(config, n_way=2, inner_rate=0, inner_steps=0, samples=1, kl_weight=0, tasks_at_once=0)
+        adapt.check_within(config, n_way=2, inner_steps=0, samples=1, kl_weight=0, tasks_at_once=0)
+        adapt.check_within(config, inner_rate=adapt.RATES, initial_step=(0, adapt.RATES[1]))
         if not config.initial_deviation > 0:
             raise EngramError(f"[method] initial_deviation = {config.initial_deviation} but it must be above 0")
         self.add_head(config)

@@ -122,3 +122,9 @@ def test_queries_see_each_other_only_with_their_own_statistics(statistics):
 def test_bad_settings_are_named(key, value):
     with pytest.raises(EngramError, match=rf"\[method\] {key} = {value} but"):
         build(**{key: value})
+
+
+@pytest.mark.parametrize(("key", "value", "least"), [("inner_rate", 0.0, "1e-06"), ("initial_step", 50.0, "0")])
+def test_step_sizes_that_make_no_sense_are_named_with_the_range_that_does(key, value, least):
+    with pytest.raises(EngramError, match=rf"\[method\] {key} = {value} but it makes sense from {least} to 10 alone"):
+        build(**{key: value})
