@@ -34,8 +34,8 @@ class PlatipusConfig(adapt.LearnerConfig):
     kl_weight: float = 0.01
     initial_deviation: float = 0.018
     """standard deviation of prior and posterior at the start, exp(-4)"""
-    initial_step: float = 0.05
-    """of the single steps that give the two means, learnt from there"""
+    initial_step: float = 0.001
+    """of the single steps that give the two means, learnt from there; the KL term grows with its square"""
     tasks_at_once: int = 0
     """tasks differentiated side by side in training; 0 = all (on a CPU large ones singly), fewer take less memory"""
 

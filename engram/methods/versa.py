@@ -143,7 +143,8 @@ class Versa(EmbeddingMethod):
         """
         if self.training:
             return torch.randn(self.config.samples, *mean.shape, device=mean.device, dtype=mean.dtype)
-        table = evenly_spread(self.config.test_samples, mean.shape[-1]).to(mean)
+        precise = torch.promote_types(mean.dtype, torch.float32)  # bf16 would blur what is spread so evenly
+        table = evenly_spread(self.config.test_samples, mean.shape[-1]).to(mean.device, precise)
         return table[:, mean.argsort(-1).argsort(-1)]
 
 

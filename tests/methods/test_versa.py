@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from engram.errors import EngramError
 from engram.methods.versa import Posterior, Versa, VersaConfig
 from engram.nn.backbones import Conv5, ConvBlocks, Flatten
+from engram.recipes import load_recipe
+from engram.train.build import build_method
 from engram.types import Answers, Episode, TrainBatch
 
 FEATURES, WAYS = 6, 3
@@ -136,6 +138,43 @@ def test_samples_at_test_tell_what_ten_thousand_draws_tell(largest, ways, tolera
     assert bool((error.abs() <= tolerance + chance).all())
     ranked = error.gather(-1, mean.argsort(-1)).mean(0)
     assert ranked.abs().max() < 0.004  # no rank is favoured over all queries
+
+
+def coloured_task() -> TrainBatch:
+    """Three classes that differ in colour, one support and three queries of each."""
+    torch.manual_seed(0)
+    images, labels = torch.randint(0, 256, (1, 12, 3, 32, 32), dtype=torch.uint8), torch.arange(3)[None]
+    images[:, 0::3, 0], images[:, 1::3, 1] = 255, 255
+    asked = Answers(torch.arange(9)[None] % 3, labels)
+    return TrainBatch((Episode(images[:, :3], labels, images[:, 3:], WAYS),), (asked,))
+
+
+def test_the_reference_recipe_is_the_released_code():
+    recipe = load_recipe("versa/mini_5w1s_reference")
+    assert recipe.backbone == "conv5" and recipe.backbone_settings == {"dropout": 0.5}
+    assert (recipe.train.iterations, recipe.train.sequences, recipe.train.learning_rate) == (50_000, 8, 2.5e-4)
+    assert (recipe.data.n_query, recipe.data.normalisation, recipe.data.augmentation) == (15, "unit", "none")
+    method = build_method(recipe, (3, 84, 84), torch.device("cpu"))
+    assert (method.config.samples, method.config.batch_norm, method.config.average) == (10, "task", "logits")
+    assert method.card.transductive and not method.card.stochastic
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_reference_recipe_runs_in_small(dropout):
+    """Dropout of one half in five blocks takes long to learn; without it some steps suffice."""
+    recipe, batch = load_recipe("versa/mini_5w1s_reference"), coloured_task()
+    small = replace(recipe, backbone_settings={"width": 16, "dropout": dropout})
+    method = build_method(small, (3, 32, 32), torch.device("cpu"))
+    before = method.eval().loss(batch).total.item()
+    optimiser = torch.optim.Adam(method.train().parameters(), recipe.train.learning_rate)
+    for _ in range(3 if dropout else 20):
+        optimiser.zero_grad()
+        method.loss(batch).total.backward()
+        assert all(torch.isfinite(p.grad).all() for p in method.parameters())
+        optimiser.step()
+    assert dropout or method.eval().loss(batch).total.item() < 0.5 * before
+    answers = method.eval().predict(batch.episodes[0]).log_probs
+    assert torch.equal(method.predict(batch.episodes[0]).log_probs, answers) and torch.isfinite(answers).all()
 
 
 def test_queries_see_each_other_only_by_the_references_statistics():
