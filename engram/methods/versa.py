@@ -83,7 +83,7 @@ class Versa(EmbeddingMethod):
             "BatchNorm: reference, statistics of a task's supports and of its queries, at test too; ours, running "
             "statistics unless batch_norm = 'task'",
             "samples at test: reference, 10 drawn anew; ours, 1,024 evenly spread ones, the same at every evaluation: "
-            "probabilities are those of endless draws to 0.003 (logits of deviation up to 2) or 0.01 (up to 20)",
+            "5-way probabilities are those of endless draws to 0.003 (deviations of logits up to 2) or 0.01 (up to 20)",
             "answer: reference, argmax of the summed exponentials of raw logits; ours, mean probability unless "
             "average = 'logits'",
             "log variances: reference, free; ours, kept within -20 and 20",
