@@ -49,7 +49,7 @@ class Maml(adapt.Learner, Method):
 
     def __init__(self, backbone: nn.Module, config: MamlConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
-        adapt.check_least(config, n_way=2, inner_rate=0, inner_steps=0, test_steps=0, tasks_at_once=0)
+        adapt.check_within(config, n_way=2, inner_rate=adapt.RATES, inner_steps=0, test_steps=0, tasks_at_once=0)
         self.add_head(config)
 
     def learner(self, n_way: int, steps: int) -> tuple[adapt.Adapted, adapt.Network]:

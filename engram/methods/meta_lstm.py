@@ -89,7 +89,7 @@ class MetaLstm(Method):
 
     def __init__(self, backbone: nn.Module, config: MetaLstmConfig) -> None:
         super().__init__(for_tasks(backbone), config)
-        adapt.check_least(config, n_way=2, updates=1, hidden=1)
+        adapt.check_within(config, n_way=2, updates=1, hidden=1)
         if not 0 < config.momentum <= 1:
             raise EngramError(f"[method] momentum = {config.momentum} but it lies above 0 and up to 1")
         self.head = adapt.linear_head(self.backbone, config.n_way)

@@ -45,7 +45,7 @@ class MetaSgd(adapt.Learner, Method):
 
     def __init__(self, backbone: nn.Module, config: MetaSgdConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
-        adapt.check_least(config, n_way=2, tasks_at_once=0)
+        adapt.check_within(config, n_way=2, initial_rate=adapt.RATES, tasks_at_once=0)
         self.add_head(config)
         initial = {name: torch.full_like(p, config.initial_rate) for name, p in self.named_parameters()}
         self.names = tuple(initial)

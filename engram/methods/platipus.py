@@ -34,8 +34,8 @@ class PlatipusConfig(adapt.LearnerConfig):
     kl_weight: float = 0.01
     initial_deviation: float = 0.018
     """standard deviation of prior and posterior at the start, exp(-4)"""
-    initial_step: float = 0.05
-    """of the single steps that give the two means, learnt from there"""
+    initial_step: float = 0.001
+    """of the single steps that give the two means, learnt from there; the KL term grows with its square"""
     tasks_at_once: int = 0
     """tasks differentiated side by side in training; 0 = all (on a CPU large ones singly), fewer take less memory"""
 
@@ -61,7 +61,8 @@ class Platipus(adapt.Learner, Method):
 
     def __init__(self, backbone: nn.Module, config: PlatipusConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
-        adapt.check_least(config, n_way=2, inner_rate=0, inner_steps=0, samples=1, kl_weight=0, tasks_at_once=0)
+        adapt.check_within(config, n_way=2, inner_steps=0, samples=1, kl_weight=0, tasks_at_once=0)
+        adapt.check_within(config, inner_rate=adapt.RATES, initial_step=(0, adapt.RATES[1]))
         if not config.initial_deviation > 0:
             raise EngramError(f"[method] initial_deviation = {config.initial_deviation} but it must be above 0")
         self.add_head(config)

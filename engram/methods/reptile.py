@@ -58,7 +58,8 @@ class Reptile(adapt.Learner, Method):
 
     def __init__(self, backbone: nn.Module, config: ReptileConfig) -> None:
         super().__init__(for_tasks(backbone), config)
-        adapt.check_least(config, n_way=2, inner_rate=0, inner_steps=1, inner_batch=1, test_steps=1, test_batch=1)
+        adapt.check_within(config, n_way=2, inner_steps=1, inner_batch=1, test_steps=1, test_batch=1)
+        adapt.check_within(config, inner_rate=(1e-6, 1.0))  # Adam moves every weight by about so much
         self.add_head(config)
         self.register_buffer("second_moment", torch.zeros(sum(p.numel() for p in self.parameters())))
         self.register_buffer("steps_made", torch.zeros(()))

@@ -10,25 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import log, prod
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.quasirandom import SobolEngine
 
 from engram.errors import EngramError
 from engram.nn.heads import class_means
 from engram.nn.task_norm import encode_by_task, normalise_by_task
+from engram.revisions import REVISIONS
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
 LARGEST_LOG_VARIANCE = 20.0
+EDGE = 1e-12
+"""of the unit cube, where the normal quantile is infinite"""
 
 
 @dataclass(frozen=True)
 class VersaConfig:
     samples: int = 10
-    """of the logits, in training and at test"""
+    """of the logits, drawn anew for every query in training"""
+    test_samples: int = 1024
+    """of the logits at test, evenly spread: enough for the mean itself, so that evaluation needs no draws"""
     width: int = 256
     """hidden units of the four networks"""
     batch_norm: Literal["running", "task"] = "running"
@@ -76,19 +83,20 @@ class Versa(EmbeddingMethod):
         departures=(
             "BatchNorm: reference, statistics of a task's supports and of its queries, at test too; ours, running "
             "statistics unless batch_norm = 'task'",
-            "samples at test: reference, drawn anew; ours, fixed draws of noise, dealt to the classes of a query by "
-            "the rank of their mean logit, so that evaluation is repeatable and does not see how classes are numbered",
+            "samples at test: reference, 10 drawn anew; ours, 1,024 evenly spread ones, the same at every evaluation: "
+            "5-way probabilities are those of endless draws to 0.003 (deviations of logits up to 2) or 0.01 (up to 20)",
             "answer: reference, argmax of the summed exponentials of raw logits; ours, mean probability unless "
             "average = 'logits'",
             "log variances: reference, free; ours, kept within -20 and 20",
             "dropout: reference, 0.5 in every block; ours, none with running statistics, which would describe "
             "activations that no test has (the recipe; 0.5 with batch_norm = 'task')",
         ),
+        revisions=REVISIONS["versa"],
     )
 
     def __init__(self, backbone: nn.Module, config: VersaConfig) -> None:
         super().__init__(backbone, config)
-        for name in ("samples", "width"):
+        for name in ("samples", "test_samples", "width"):
             if getattr(config, name) < 1:
                 raise EngramError(f"[method] {name} = {getattr(config, name)} but it must be at least 1")
         self.posterior = Posterior(prod(backbone.out_shape), config.width)  # type: ignore[arg-type]
@@ -110,7 +118,7 @@ class Versa(EmbeddingMethod):
         sampled = mean + variance.sqrt() * self._noise(mean)
         log_probs = F.log_softmax(sampled, -1)
         if self.training or self.config.average == "probabilities":
-            answer = log_probs.logsumexp(0) - log(self.config.samples)
+            answer = log_probs.logsumexp(0) - log(len(log_probs))
         else:
             answer = F.log_softmax(sampled.logsumexp(0), -1)
         return Prediction(answer, details={"samples": log_probs.exp()})
@@ -124,9 +132,20 @@ class Versa(EmbeddingMethod):
         return mean, query.square() @ weight_variance.transpose(-1, -2) + bias_variance[:, None]
 
     def _noise(self, mean: Tensor) -> Tensor:
-        """(samples, B, Q, n_way) of N(0, 1); at test a fixed table whose columns go to a query's classes by rank."""
+        """(samples, B, Q, n_way) of N(0, 1): drawn anew in training, evenly spread at test.
+
+        The columns of the spread go to a query's classes by the rank of their mean logits, so that what is left of
+        their unevenness knows neither how classes are numbered nor which other queries are asked.
+        """
         if self.training:
             return torch.randn(self.config.samples, *mean.shape, device=mean.device, dtype=mean.dtype)
-        shape, generator = (self.config.samples, mean.shape[-1]), torch.Generator().manual_seed(0)
-        table = torch.randn(shape, generator=generator, dtype=torch.float64).to(mean)
+        precise = torch.promote_types(mean.dtype, torch.float32)  # bf16 would blur what is spread so evenly
+        table = evenly_spread(self.config.test_samples, mean.shape[-1]).to(mean.device, precise)
         return table[:, mean.argsort(-1).argsort(-1)]
+
+
+@cache
+def evenly_spread(count: int, width: int) -> Tensor:
+    """Scrambled Sobol points as samples of N(0, 1): means over them err like 1/count, not 1/sqrt. (count, width)"""
+    points = SobolEngine(width, scramble=True, seed=0).draw(count, dtype=torch.float64)
+    return torch.special.ndtri(points.clamp(EDGE, 1 - EDGE))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import Any, Literal
 
 import torch
@@ -26,6 +26,7 @@ Network = Callable[[Weights, Tensor], Tensor]
 Adapted = Callable[[Weights, Tensor, Tensor], tuple[Weights, Tensor]]
 """weights, supports, their labels -> the weights of that task, and the support losses (steps,) on the way"""
 
+RATES = (1e-6, 10.0)  # sensible inner rates: below nothing moves (inner_steps = 0 says so), above all is overshot
 IMAGES_AT_ONCE = 1024
 """images in one call of a network that answers; more go in chunks, which changes no answer"""
 SMALL_TASK = 2**18
@@ -82,11 +83,13 @@ class Learner(nn.Module):
         return lambda weights, images: self.logits(weights, images, n_way)
 
 
-def check_least(config: object, **least: float) -> None:
-    """Refuse settings of a method that are below the least they can be."""
-    for name, bound in least.items():
-        if not getattr(config, name) >= bound:  # so that nan is refused too
-            raise EngramError(f"[method] {name} = {getattr(config, name)} but at least {bound} is needed")
+def check_within(config: object, **bounds: float | tuple[float, float]) -> None:
+    """Refuse settings of a method below the least they can be, or outside (least, most)."""
+    for name, bound in bounds.items():
+        least, most = bound if isinstance(bound, tuple) else (bound, inf)
+        needed = f"at least {least} is needed" if most == inf else f"it makes sense from {least:g} to {most:g} alone"
+        if not least <= getattr(config, name) <= most:  # so that nan is refused too
+            raise EngramError(f"[method] {name} = {getattr(config, name)} but {needed}")
 
 
 def check_ways(n_way: int, head: nn.Linear) -> None:

@@ -44,8 +44,8 @@ def test_the_inner_loop_in_plain_autograd():
             torch.testing.assert_close(found.log_probs[task, q], expected.detach(), atol=1e-4, rtol=0)
 
 
-def test_the_loss_and_its_gradient_are_those_of_the_queries_at_rate_0():
-    method, given = build(inner_rate=0.0), batch(steps=2)
+def test_the_loss_and_its_gradient_are_those_of_the_queries_without_steps():
+    method, given = build(inner_steps=0), batch(steps=2)
     terms = method.loss(given)
     terms.total.backward()
     found = {name: p.grad.clone() for name, p in method.named_parameters()}
@@ -56,9 +56,9 @@ def test_the_loss_and_its_gradient_are_those_of_the_queries_at_rate_0():
     torch.testing.assert_close(terms.total, plain)
     for name, p in method.named_parameters():
         torch.testing.assert_close(found[name], p.grad, atol=1e-5, rtol=1e-4)
-    assert terms.terms["finite_inner_steps"] == 2
+    assert terms.terms["finite_inner_steps"] == 0
     base = functional_call(method, dict(method.named_parameters()), (episode()[0].query[0],)).log_softmax(-1)
-    together = build(inner_rate=0.0, query_statistics="queries").predict(episode()[0]).log_probs[0]
+    together = build(test_steps=0, query_statistics="queries").predict(episode()[0]).log_probs[0]
     torch.testing.assert_close(together, base.detach(), atol=1e-5, rtol=0)
 
 
@@ -114,16 +114,21 @@ def test_unequal_shots_and_fewer_ways_are_answered():
 
 
 def test_an_inner_rate_that_diverges_is_told_with_its_step():
-    method, given = build(inner_rate=1e30, test_steps=4), episode()[0]
+    method, given = build(test_steps=4), episode()[0]
+    method.config = replace(method.config, inner_rate=1e30)  # no recipe may have it
     with pytest.raises(EngramError, match=r"the adaptation broke at inner step [12] of 4: lower the inner rate"):
         check_prediction(method.predict(given), given, "Maml")
     terms = method.loss(batch(steps=2))
     assert not torch.isfinite(terms.total) and terms.terms["finite_inner_steps"] in (1, 2)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("n_way", 1), ("inner_rate", -0.1), ("inner_steps", -1), ("test_steps", -1)]
-)
+@pytest.mark.parametrize(("key", "value"), [("n_way", 1), ("inner_steps", -1), ("test_steps", -1)])
 def test_bad_settings_are_named(key, value):
     with pytest.raises(EngramError, match=rf"\[method\] {key} = {value} but at least"):
         build(**{key: value})
+
+
+@pytest.mark.parametrize("rate", [-0.1, 0.0, 1e-9, 11.0, float("inf"), float("nan")])
+def test_an_inner_rate_that_makes_no_sense_is_named_with_the_range_that_does(rate):
+    with pytest.raises(EngramError, match=rf"\[method\] inner_rate = {rate} but it makes sense from 1e-06 to 10 alone"):
+        build(inner_rate=rate)

@@ -70,7 +70,9 @@ def test_the_gradient_of_step_sizes_is_minus_the_product_of_two_gradients():
 
 
 def test_zero_step_sizes_are_the_base_learner_and_those_of_the_head_alone_leave_the_trunk():
-    method, given = build(initial_rate=0.0, query_statistics="queries"), episode()[0]
+    method, given = build(query_statistics="queries"), episode()[0]
+    for rate in method.rates:
+        torch.nn.init.zeros_(rate)
     base = torch.stack([method(q).log_softmax(-1) for q in given.query])
     torch.testing.assert_close(method.predict(given).log_probs, base.detach(), atol=1e-5, rtol=0)
     with torch.no_grad():
@@ -97,3 +99,9 @@ def test_bad_settings_are_named(key, value):
         build(**{key: value})
     with pytest.raises(EngramError, match="n_way = 3 but a task has 4 classes"):
         build().predict(replace(episode()[0], n_way=4))
+
+
+@pytest.mark.parametrize("rate", [-0.1, 0.0, 11.0, float("nan")])
+def test_step_sizes_that_make_no_sense_are_named_with_the_range_that_does(rate):
+    with pytest.raises(EngramError, match=rf"\[method\] initial_rate = {rate} but it makes sense from 1e-06 to 10"):
+        build(initial_rate=rate)

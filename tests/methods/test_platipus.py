@@ -12,6 +12,8 @@ from engram.methods.maml import Maml, MamlConfig
 from engram.methods.platipus import Platipus, PlatipusConfig, kl
 from engram.nn import adapt
 from engram.nn.backbones import ConvBlocks
+from engram.recipes import load_recipe, recipe_names
+from engram.types import Answers, Episode, TrainBatch
 
 
 def build(**changes):
@@ -36,6 +38,23 @@ def test_the_divergence_is_that_of_torch_distributions_and_never_negative():
         torch.testing.assert_close(found, kl_divergence(own, prior))
         assert found >= 0
     assert kl(mean, log_variance, mean, log_variance).abs() < 1e-12
+
+
+FULL = [n for n in recipe_names() if n.startswith("platipus/") and load_recipe(n).train.iterations >= 20_000]
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_a_full_recipe_starts_with_mamls_inner_rate_and_a_divergence_below_the_loss(name):
+    """With first steps of 0.05 the term would begin at some hundred times the loss and take up the whole gradient."""
+    recipe, maml = load_recipe(name), load_recipe("maml/mini_5w1s")
+    assert recipe.method_settings["inner_rate"] == maml.method_settings["inner_rate"]
+    assert recipe.method_settings["initial_step"] == PlatipusConfig().initial_step
+    torch.manual_seed(0)
+    method = Platipus(ConvBlocks((3, 32, 32), width=32), PlatipusConfig(**recipe.method_settings | {"inner_steps": 0}))
+    support, query = torch.rand(1, 5, 3, 32, 32), torch.rand(1, 75, 3, 32, 32)
+    task = Episode(support, torch.arange(5)[None], query, 5)
+    terms = method.loss(TrainBatch((task,), (Answers(torch.arange(75)[None] % 5, torch.zeros(1, 5).long()),))).terms
+    assert 0 < method.config.kl_weight * terms["kl"] < terms["nll"] / 10
 
 
 def test_without_steps_and_noise_it_is_maml():
@@ -121,4 +140,10 @@ def test_queries_see_each_other_only_with_their_own_statistics(statistics):
 @pytest.mark.parametrize(("key", "value"), [("samples", 0), ("kl_weight", -1.0), ("initial_deviation", 0.0)])
 def test_bad_settings_are_named(key, value):
     with pytest.raises(EngramError, match=rf"\[method\] {key} = {value} but"):
+        build(**{key: value})
+
+
+@pytest.mark.parametrize(("key", "value", "least"), [("inner_rate", 0.0, "1e-06"), ("initial_step", 50.0, "0")])
+def test_step_sizes_that_make_no_sense_are_named_with_the_range_that_does(key, value, least):
+    with pytest.raises(EngramError, match=rf"\[method\] {key} = {value} but it makes sense from {least} to 10 alone"):
         build(**{key: value})

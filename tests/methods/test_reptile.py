@@ -128,7 +128,13 @@ def test_queries_see_each_other_only_with_transduction(statistics):
     assert (gap > 1e-3) == method.card.transductive == (statistics == "queries")
 
 
-@pytest.mark.parametrize(("key", "value"), [("n_way", 1), ("inner_rate", -0.1), ("inner_steps", 0), ("test_batch", 0)])
+@pytest.mark.parametrize(("key", "value"), [("n_way", 1), ("inner_steps", 0), ("test_batch", 0)])
 def test_bad_settings_are_named(key, value):
     with pytest.raises(EngramError, match=rf"\[method\] {key} = {value} but at least"):
         build(**{key: value})
+
+
+@pytest.mark.parametrize("rate", [-0.1, 0.0, 1.5, float("nan")])
+def test_an_inner_rate_that_makes_no_sense_is_named_with_the_range_that_does(rate):
+    with pytest.raises(EngramError, match=rf"\[method\] inner_rate = {rate} but it makes sense from 1e-06 to 1 alone"):
+        build(inner_rate=rate)

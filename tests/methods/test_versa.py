@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from engram.errors import EngramError
 from engram.methods.versa import Posterior, Versa, VersaConfig
 from engram.nn.backbones import Conv5, ConvBlocks, Flatten
+from engram.recipes import load_recipe
+from engram.train.build import build_method
 from engram.types import Answers, Episode, TrainBatch
 
 FEATURES, WAYS = 6, 3
@@ -78,13 +80,13 @@ def test_answers_are_mean_probabilities_and_the_loss_is_their_log():
     method, task = build(), episode()
     prediction = method.predict(task)
     samples = prediction.details["samples"]
-    assert samples.shape == (10, 2, 7, WAYS)
+    assert samples.shape == (1024, 2, 7, WAYS)
     torch.testing.assert_close(prediction.log_probs.exp(), samples.mean(0))
     labels = torch.randint(0, WAYS, (2, 7))
     batch = TrainBatch((task,), (Answers(labels, torch.zeros(2, WAYS).long()),))
     score = samples.mean(0).gather(-1, labels[..., None]).log().mean()
     torch.testing.assert_close(method.loss(batch).total, -score)
-    assert score >= samples.gather(-1, labels.expand(10, 2, 7)[..., None]).log().mean()  # Jensen
+    assert score >= samples.gather(-1, labels.expand(1024, 2, 7)[..., None]).log().mean()  # Jensen
     torch.manual_seed(1)
     first = method.train().loss(batch).total
     assert not torch.allclose(method.loss(batch).total, first)  # fresh samples in training
@@ -101,7 +103,7 @@ def test_the_reference_averages_logits_and_answers_otherwise():
     assert not torch.allclose(ours.predict(task).log_probs, method.predict(task).log_probs, atol=0.1)
 
 
-def test_noise_at_test_is_fixed_and_knows_neither_slots_nor_numbers_of_classes():
+def test_samples_at_test_are_fixed_and_know_neither_slots_nor_numbers_of_classes():
     method, task = build(), episode()
     torch.manual_seed(5)
     before = method.predict(task).log_probs
@@ -110,8 +112,69 @@ def test_noise_at_test_is_fixed_and_knows_neither_slots_nor_numbers_of_classes()
     names, order = torch.tensor([2, 0, 1]), torch.randperm(7)
     renamed = replace(task, support_labels=names[task.support_labels], query=task.query[:, order])
     torch.testing.assert_close(method.predict(renamed).log_probs[..., names], before[:, order])
-    table = method._noise(torch.arange(5.0).expand(1, 1, 5))
-    assert table.shape == (10, 1, 1, 5) and len(table.unique()) == 50
+
+
+def spread(mean: torch.Tensor, deviation: torch.Tensor) -> torch.Tensor:
+    """Answers of a method whose logits are so distributed: (Q, ways) -> (Q, ways)"""
+    method, ways = build(), mean.shape[-1]
+    method.logits = lambda episode: (mean[None], deviation[None].square())
+    nothing = Episode(torch.zeros(1, 1, 1), torch.zeros(1, 1), torch.zeros(1, 1, 1), ways)
+    return method.classify(nothing).log_probs[0].exp()
+
+
+def test_five_logits_from_minus_1_to_1_with_deviation_1_are_answered_as_endless_draws_would():
+    """0.386 for the largest; ten draws that all queries shared said 0.532."""
+    found = spread(torch.linspace(-1, 1, 5)[None], torch.ones(1, 5))[0]
+    torch.testing.assert_close(found, torch.tensor([0.0717, 0.1120, 0.1721, 0.2589, 0.3853]), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize(("largest", "ways", "tolerance"), [(2.0, 5, 0.003), (2.0, 20, 0.003), (20.0, 5, 0.01)])
+def test_samples_at_test_tell_what_ten_thousand_draws_tell(largest, ways, tolerance):
+    torch.manual_seed(3)
+    mean, deviation = 2 * torch.randn(40, ways), largest * torch.rand(40, ways)
+    draws = (mean + deviation * torch.randn(10_000, 40, ways)).softmax(-1)
+    chance = 4.5 * draws.std(0) / 100  # of 800 means of 10,000 draws
+    error = spread(mean, deviation) - draws.mean(0)
+    assert bool((error.abs() <= tolerance + chance).all())
+    ranked = error.gather(-1, mean.argsort(-1)).mean(0)
+    assert ranked.abs().max() < 0.004  # no rank is favoured over all queries
+
+
+def coloured_task() -> TrainBatch:
+    """Three classes that differ in colour, one support and three queries of each."""
+    torch.manual_seed(0)
+    images, labels = torch.randint(0, 256, (1, 12, 3, 32, 32), dtype=torch.uint8), torch.arange(3)[None]
+    images[:, 0::3, 0], images[:, 1::3, 1] = 255, 255
+    asked = Answers(torch.arange(9)[None] % 3, labels)
+    return TrainBatch((Episode(images[:, :3], labels, images[:, 3:], WAYS),), (asked,))
+
+
+def test_the_reference_recipe_is_the_released_code():
+    recipe = load_recipe("versa/mini_5w1s_reference")
+    assert recipe.backbone == "conv5" and recipe.backbone_settings == {"dropout": 0.5}
+    assert (recipe.train.iterations, recipe.train.sequences, recipe.train.learning_rate) == (50_000, 8, 2.5e-4)
+    assert (recipe.data.n_query, recipe.data.normalisation, recipe.data.augmentation) == (15, "unit", "none")
+    method = build_method(recipe, (3, 84, 84), torch.device("cpu"))
+    assert (method.config.samples, method.config.batch_norm, method.config.average) == (10, "task", "logits")
+    assert method.card.transductive and not method.card.stochastic
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_reference_recipe_runs_in_small(dropout):
+    """Dropout of one half in five blocks takes long to learn; without it some steps suffice."""
+    recipe, batch = load_recipe("versa/mini_5w1s_reference"), coloured_task()
+    small = replace(recipe, backbone_settings={"width": 16, "dropout": dropout})
+    method = build_method(small, (3, 32, 32), torch.device("cpu"))
+    before = method.eval().loss(batch).total.item()
+    optimiser = torch.optim.Adam(method.train().parameters(), recipe.train.learning_rate)
+    for _ in range(3 if dropout else 20):
+        optimiser.zero_grad()
+        method.loss(batch).total.backward()
+        assert all(torch.isfinite(p.grad).all() for p in method.parameters())
+        optimiser.step()
+    assert dropout or method.eval().loss(batch).total.item() < 0.5 * before
+    answers = method.eval().predict(batch.episodes[0]).log_probs
+    assert torch.equal(method.predict(batch.episodes[0]).log_probs, answers) and torch.isfinite(answers).all()
 
 
 def test_queries_see_each_other_only_by_the_references_statistics():
@@ -125,10 +188,10 @@ def test_queries_see_each_other_only_by_the_references_statistics():
         assert method.card.transductive == (kind == "task") and method.card.batch_norm == kind
 
 
-@pytest.mark.parametrize(("settings", "told"), [({"samples": 0}, "samples = 0"), ({"width": 0}, "width = 0")])
-def test_settings_that_cannot_be_are_told(settings, told):
-    with pytest.raises(EngramError, match=rf"\[method\] {told} but it must be at least 1"):
-        build(**settings)
+@pytest.mark.parametrize("key", ["samples", "test_samples", "width"])
+def test_settings_that_cannot_be_are_told(key):
+    with pytest.raises(EngramError, match=rf"\[method\] {key} = 0 but it must be at least 1"):
+        build(**{key: 0})
 
 
 def test_variances_stay_finite():

@@ -13,7 +13,7 @@ from toy_run import RECIPE, assert_same_end, go, make_stores
 
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.nn import native
+from engram.nn import adapt, native
 from engram.recipes.schema import TestSettings
 from engram.train.checkpoint import load, load_method
 from engram.train.lock import RunLock
@@ -128,7 +128,10 @@ def test_tensorboard_gets_its_curves(tmp_path: Path) -> None:
     assert list((tmp_path / "tensorboard").glob("events.*"))
 
 
-def test_an_inner_rate_that_diverges_names_the_inner_step_and_the_way_out(tmp_path: Path) -> None:
+def test_an_inner_rate_that_diverges_names_the_inner_step_and_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapt, "RATES", (0.0, 1e30))  # a rate that surely diverges is refused at once
     settings = {"n_way": 3, "inner_rate": 1e30, "inner_steps": 3}
     recipe = replace(RECIPE, method="maml", method_settings=settings, data=replace(RECIPE.data, stream_length=1))
     with pytest.raises(EngramError, match=r"broke at inner step [123]: .*with a lower inner rate in .method."):
