@@ -24,7 +24,7 @@ from engram.train.lock import RunLock
 from engram.train.memory import kept_memory
 from engram.train.progress import Display, Pace, ScalarLog
 from engram.train.signals import StopRequest
-from engram.train.start import start_backbone, start_base_classes
+from engram.train.start import start
 from engram.train.trainer import Trainer
 from engram.types import Method
 
@@ -100,11 +100,8 @@ def train(
     """
     limits = Limits(max_minutes, max_iterations, whole_run)
     trainer = Trainer(recipe, stores, Path(run_folder), device, precision, plain, micro_batch)
-    on_features = len(stores["train"].image_shape) == 1
-    if recipe.backbone_weights and not resume and not on_features:  # a resumed run has weights, features had theirs
-        start_backbone(trainer.method, recipe)
-    if not resume:
-        start_base_classes(trainer.method, recipe, stores["train"].maker)
+    if not resume:  # a resumed run has weights of its own
+        start(trainer.method, recipe, stores["train"])
     with RunLock(trainer.folder), _fast_arithmetic(device), fused.plain(plain):
         trainer.begin(resume)
         title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"

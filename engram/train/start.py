@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from engram.data.store import Store
 from engram.errors import EngramError
 from engram.recipes.schema import Recipe, maker_of
 from engram.train import checkpoint as checkpoints
@@ -17,6 +18,13 @@ PREFIX = "backbone.backbone."
 """method.backbone is the encoder, and its backbone is what has weights"""
 SCALE = "scale"
 """what a cosine classifier calls the factor of its logits, where it is learnt"""
+
+
+def start(method: Method, recipe: Recipe, store: Store) -> None:
+    """All that a new run takes over from an earlier one; features have been through their backbone already."""
+    if recipe.backbone_weights and len(store.image_shape) > 1:
+        start_backbone(method, recipe)
+    start_base_classes(method, recipe, store.maker)
 
 
 def start_backbone(method: Method, recipe: Recipe) -> None:
