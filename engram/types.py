@@ -118,6 +118,8 @@ class Method(nn.Module):
     card: MethodCard
     Config: ClassVar[type]
     """Frozen dataclass of the keywords a recipe's [method] table may give."""
+    base_rows: ClassVar[str] = ""
+    """Name of the weights with one row for each base class, where there are such: what stage one hands on."""
     capturable: ClassVar[bool] = True
     """Whether a training step may be recorded as a CUDA graph: not where it calls a library of linear algebra."""
 

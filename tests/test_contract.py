@@ -71,6 +71,7 @@ VARIANTS = [
     Variant("proto_memory", (("distance", "cosine"), ("centring", "stream"), ("temperature", 0.1))),
     Variant("gnn", (("n_way", N_WAY), ("unknown_label", "uniform"), ("n_layers", 1))),
     Variant("ctm", (("n_way", N_WAY), ("blocks", "shallow"), ("combine", "matmul"))),
+    Variant("ctm", (("n_way", N_WAY), ("blocks", "shallow"), ("head", "relation"))),
     Variant("matching_net", (("fce", True),)),
     Variant("matching_net", (("vote", "sum"), ("temperature", 0.1))),
     Variant("relation_net", (("statistics", "task"),)),

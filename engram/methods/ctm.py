@@ -2,7 +2,8 @@
 
 Before queries are compared with supports, the whole support set says which features matter for this task. A
 concentrator pools each class (what its members share), a projector looks across the classes (what tells them apart) and
-emits a soft mask over channels, and the mask multiplies reshaped features of supports and queries; distances follow.
+emits a soft mask over channels, and the mask multiplies reshaped features of supports and queries. Then pairs of them
+are compared: by their distance, or by a small network that scores their relation, as the published figures were.
 Caveat: classes lie side by side as the projector's channels, so the number of ways is fixed and renaming classes
 changes the answers.
 """
@@ -22,6 +23,9 @@ from engram.nn.backbones.shape import map_shape
 from engram.nn.heads import check_ways, class_means, squared_distances
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
+RELATION = (128, 128, 64, 64)
+"""channels after each bottleneck of the relation head; the first of them halves the positions"""
+
 
 @dataclass(frozen=True)
 class CtmConfig:
@@ -35,8 +39,11 @@ class CtmConfig:
     """Of each of the three networks: four narrow bottlenecks, or three wide and two narrow ones."""
     combine: Literal["product", "matmul"] = "product"
     """Mask times features element by element (the paper), or as matrices over positions (the public code)."""
+    head: Literal["distance", "relation"] = "distance"
+    """What compares a query with a support: minus their Euclidean distance (ProtoNet + CTM), or a learnt score of the
+    pair (Relation Net + CTM, whose figures the paper's tables have)."""
     temperature: float = 1.0
-    """logits are -distance / temperature; the paper has 1, where a mask of 64 shares leaves distances far below 1"""
+    """logits are divided by it; the paper has 1, where a mask of 64 shares leaves distances far below 1"""
 
     def __post_init__(self) -> None:
         if self.n_way < 2:
@@ -50,18 +57,18 @@ class CtmConfig:
 
 class Bottleneck(nn.Module):
     """conv1x1 - conv3x3 - conv1x1 with 1/4 of the outputs inside, each with BatchNorm; the input is added, through a
-    1x1 where the channels differ; ReLU. Shapes: (n, inputs, h, w) -> (n, outputs, h, w)"""
+    1x1 where the shapes differ; ReLU. Shapes: (n, inputs, h, w) -> (n, outputs, h / stride, w / stride), rounded up"""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
         super().__init__()
         inner = outputs // 4
         self.body = nn.Sequential(
             *(nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(inplace=True)),
-            *(nn.Conv2d(inner, inner, 3, padding=1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(inner, inner, 3, stride, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(inplace=True)),
             *(nn.Conv2d(inner, outputs, 1, bias=False), nn.BatchNorm2d(outputs)),
         )
-        matched = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
-        self.shortcut = nn.Identity() if inputs == outputs else matched
+        matched = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        self.shortcut = nn.Identity() if inputs == outputs and stride == 1 else matched
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.body(x) + self.shortcut(x))
@@ -77,6 +84,32 @@ def bottlenecks(inputs: int, outputs: int, blocks: str) -> nn.Sequential:
     return stack
 
 
+class Relation(nn.Module):
+    """Score of two maps laid upon each other: four bottlenecks, then linear - BatchNorm - ReLU - linear.
+
+    Shapes: (B, S, C, h, w), (B, Q, C, h, w) -> (B, S, Q)
+    """
+
+    def __init__(self, channels: int, height: int, width: int) -> None:
+        super().__init__()
+        blocks = [Bottleneck(2 * channels, RELATION[0], stride=2), *(Bottleneck(i, o) for i, o in pairwise(RELATION))]
+        flat = RELATION[-1] * ((height + 1) // 2) * ((width + 1) // 2)
+        hidden = [nn.Linear(flat, flat // 2), nn.BatchNorm1d(flat // 2), nn.ReLU(inplace=True)]
+        self.layers = nn.Sequential(*blocks, nn.Flatten(), *hidden, nn.Linear(flat // 2, 1))
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):
+                nn.init.xavier_uniform_(part.weight)
+            elif isinstance(part, nn.Linear):
+                nn.init.normal_(part.weight, 0.0, 0.01)
+                nn.init.zeros_(part.bias)
+
+    def forward(self, support: Tensor, query: Tensor) -> Tensor:
+        shape = (len(support), support.shape[1], query.shape[1])
+        pairs = [part.expand(*shape, -1, -1, -1) for part in (support[:, :, None], query[:, None])]
+        scores: Tensor = self.layers(torch.cat(pairs, 3).flatten(0, 2))
+        return scores.view(shape)
+
+
 class Ctm(EmbeddingMethod):
     Config = CtmConfig
     config: CtmConfig
@@ -87,7 +120,8 @@ class Ctm(EmbeddingMethod):
         fixed_ways=True,
         departures=(
             "mask and features: public code, a matrix product over positions; ours, element by element as in the paper",
-            "metric: paper, with Matching, Proto or Relation metrics; ours, the Euclidean distance to every support",
+            "metric: paper, with Matching, Proto or Relation metrics, the last for its tables; ours, the last with "
+            'head = "relation", else the Euclidean distance to every support',
             "shots: public code, side by side as channels; ours, the mean of a class, so shots may differ at test",
             "sizes m2 and m3 of the ResNet-18 row: not published; ours, 64 and 64",
             "selection: public code, on the test split; ours, on validation classes",
@@ -108,9 +142,12 @@ class Ctm(EmbeddingMethod):
         self.concentrator = bottlenecks(channels, config.concentrated, config.blocks)
         self.projector = bottlenecks(config.n_way * config.concentrated, config.reshaped, config.blocks)
         self.reshaper = bottlenecks(channels, config.reshaped, config.blocks)
+        if config.head == "relation":
+            self.relation = Relation(config.reshaped, height, width)
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
-        """logit_c = - sum over the K shots of c of |I(s) - I(q)| / temperature,  I(x) = reshaper(f(x)) * mask.
+        """logit_c = sum over the K shots of c of r(I(s), I(q)) / temperature,  I(x) = reshaper(f(x)) * mask,
+        r = -|I(s) - I(q)| or the relation head's score.
 
         Written as K times the mean, with K = S / n_way, so that classes with fewer shots have no advantage.
         """
@@ -120,10 +157,14 @@ class Ctm(EmbeddingMethod):
         images = torch.cat([episode.support, episode.query], 1)
         reshaped = self.reshaper(images.flatten(0, 1)).unflatten(0, images.shape[:2])
         improved = reshaped * mask[:, None] if self.config.combine == "product" else reshaped @ mask[:, None]
-        support, query = improved.flatten(2).split([n_support, images.shape[1] - n_support], 1)
-        to_classes = class_means(distances(support, query), episode.support_labels, episode.n_way)
+        support, query = improved.split([n_support, images.shape[1] - n_support], 1)
+        if self.config.head == "relation":
+            scores = self.relation(support, query)
+        else:
+            scores = -distances(support.flatten(2), query.flatten(2))
+        to_classes = class_means(scores, episode.support_labels, episode.n_way)
         sharpness = n_support / episode.n_way / self.config.temperature
-        return Prediction(F.log_softmax(-sharpness * to_classes.transpose(1, 2), -1))
+        return Prediction(F.log_softmax(sharpness * to_classes.transpose(1, 2), -1))
 
     def mask(self, support: Tensor, labels: Tensor) -> Tensor:
         """softmax over channels of projector([o_1 ; ... ; o_N]),  o_c = mean over the shots of c of concentrator(f(s)).

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings
-from engram.nn.base_classes import cosine_logits, joint_nll, random_weights, set_aside
+from engram.nn.base_classes import BaseStart, cosine_logits, joint_nll, random_weights, set_aside
 from engram.nn.heads import class_means
 from engram.types import Answers, EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
@@ -29,6 +29,9 @@ class LwofConfig:
     """read the base memory; False: the mean direction of the supports alone"""
     scale: float = 10.0
     """of all cosines (logits and attention) at the start; learnt"""
+    base_start: BaseStart = "random"
+    """stage_one: base weights, and the scale of the logits where stage one learnt one, start from the cosine
+    classifier of the run in [backbone] weights"""
 
 
 class Attention(nn.Module):
@@ -52,12 +55,13 @@ class Attention(nn.Module):
 class Lwof(EmbeddingMethod):
     Config = LwofConfig
     config: LwofConfig
+    base_rows = "base_weights"
     card = MethodCard(
         title="LwoF",
         paper="Gidaris & Komodakis, Dynamic Few-Shot Visual Learning without Forgetting, CVPR 2018",
         departures=(
-            "base weights: reference, from stage one's cosine classifier; ours, N(0, 2/d) and learnt in stage two by "
-            "the same loss, so that feature stores, which carry no classifier, serve as well",
+            "base weights: reference, from stage one's cosine classifier; ours, the same with base_start = "
+            '"stage_one", else N(0, 2/d) and learnt in stage two by the same loss',
             "base queries: reference, 15 of each task's own; ours, class_batch images shared by the tasks of a step, "
             "those of a task's set-aside classes left out",
             "optimiser: reference, SGD with Nesterov momentum and rates 0.1, 0.006, 0.0012, 0.00024; ours, the same, "

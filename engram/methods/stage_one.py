@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings
+from engram.nn.base_classes import cosine_logits
 from engram.nn.heads import class_means
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
@@ -31,6 +32,9 @@ class StageOneConfig:
     """at test, subtract the running mean of base-class features"""
     temperature: float = 10.0
     """logits are cosine * temperature"""
+    learn_scale: bool = False
+    """with head = "cosine": the factor of the base-class logits starts at temperature and is learnt, as LwoF's and
+    wDAE's stage one does; answers to tasks keep temperature"""
 
 
 class StageOne(EmbeddingMethod):
@@ -45,6 +49,7 @@ class StageOne(EmbeddingMethod):
         ),
     )
     Config = StageOneConfig
+    base_rows = "head.weight"
     base_mean: Tensor
     batches_seen: Tensor
 
@@ -55,9 +60,12 @@ class StageOne(EmbeddingMethod):
             ("n_base_classes", config.n_base_classes >= 2, "it must be at least 2"),
             ("label_smoothing", 0 <= config.label_smoothing < 1, "it lies from 0 to below 1"),
             ("temperature", config.temperature > 0, "it must be above 0"),
+            ("learn_scale", config.head == "cosine" or not config.learn_scale, "only head = 'cosine' has a scale"),
         )
         width = torch.Size(backbone.out_shape).numel()  # type: ignore[arg-type]
         self.head = nn.Linear(width, config.n_base_classes, bias=config.head == "linear")
+        if config.learn_scale:
+            self.scale = nn.Parameter(torch.tensor(config.temperature))
         self.register_buffer("base_mean", torch.zeros(width))
         self.register_buffer("batches_seen", torch.zeros(()))
         self._ids_checked = False
@@ -93,7 +101,8 @@ class StageOne(EmbeddingMethod):
         if self.config.head == "linear":
             logits: Tensor = self.head(features)
             return logits
-        return self.config.temperature * F.normalize(features, dim=-1) @ F.normalize(self.head.weight, dim=-1).T
+        scale = self.scale if self.config.learn_scale else self.config.temperature
+        return cosine_logits(features, self.head.weight, scale)
 
     @torch.no_grad()
     def _follow_mean(self, features: Tensor) -> None:

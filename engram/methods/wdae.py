@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings
-from engram.nn.base_classes import cosine_logits, joint_nll, random_weights, set_aside
+from engram.nn.base_classes import BaseStart, cosine_logits, joint_nll, random_weights, set_aside
 from engram.nn.heads import class_means
 from engram.types import Answers, EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
@@ -39,6 +39,9 @@ class WdaeConfig:
     """at test: x + step * (n(out) - x); below 1 trusts the initial weights more, as suits more shots"""
     scale: float = 10.0
     """of all cosines at the start; learnt"""
+    base_start: BaseStart = "random"
+    """stage_one: base weights are the cosine classifier of the run in [backbone] weights and stay as they are, and
+    the scale starts from stage one's where it learnt one; random: they are learnt beside the denoiser"""
 
 
 def adjacency(weights: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
@@ -97,12 +100,13 @@ class Denoiser(nn.Module):
 class Wdae(EmbeddingMethod):
     Config = WdaeConfig
     config: WdaeConfig
+    base_rows = "base_weights"
     card = MethodCard(
         title="wDAE-GNN",
         paper="Gidaris & Komodakis, Generating Classification Weights with GNN Denoising Autoencoders, CVPR 2019",
         departures=(
-            "base weights: paper, stage one's cosine classifier as it is; ours, learnt beside the denoiser by stage "
-            "one's loss on class_batch, the denoiser's gradient kept away from them, so that feature stores serve too",
+            "base weights: paper, stage one's cosine classifier as it is; ours, the same with base_start = "
+            '"stage_one", else learnt beside the denoiser by stage one\'s loss on class_batch, without its gradient',
             "base queries: reference, each task's own; ours, class_batch images shared by the tasks of a step",
             "optimiser: reference (ImageNet), SGD with Nesterov momentum, 0.01 then 0.001; ours, the same, in the "
             "short recipe plain momentum and a cosine schedule",
@@ -124,6 +128,7 @@ class Wdae(EmbeddingMethod):
         )
         width = prod(backbone.out_shape)  # type: ignore[arg-type]
         self.base_weights = random_weights(config.n_base_classes, width)
+        self.base_weights.requires_grad_(config.base_start == "random")
         self.scale = nn.Parameter(torch.tensor(config.scale))
         self.denoiser = Denoiser(width, config.dropout)
 
@@ -151,7 +156,8 @@ class Wdae(EmbeddingMethod):
         return Prediction(F.log_softmax(cosine_logits(episode.query.flatten(2), weights, self.scale), -1))
 
     def loss(self, batch: TrainBatch) -> LossTerms:
-        """Half novel and half base cross-entropy over all columns + reconstruction + stage one's on base weights."""
+        """Half novel and half base cross-entropy over all columns + reconstruction (+ stage one's, where base weights
+        are learnt beside)."""
         if batch.class_batch is None:
             raise EngramError("wdae learns from base-class images too: set class_batch in [data], such as 64")
         images, ids = batch.class_batch
@@ -159,10 +165,12 @@ class Wdae(EmbeddingMethod):
         steps = zip(self.embed(batch.episodes), batch.answers, strict=True)
         parts = torch.stack([torch.stack(self._step(e, a, base, ids)) for e, a in steps]).mean(0)
         nll, reconstruction, accuracy = parts
-        # The scale learns from the generated weights alone: base classes are told apart so well that it would grow.
-        stage_one = F.cross_entropy(cosine_logits(base, self.base_weights, self.scale.detach()), ids)
-        terms = {"nll": nll, "reconstruction": reconstruction, "stage_one": stage_one, "accuracy": accuracy}
-        total = nll + self.config.reconstruction * reconstruction + stage_one
+        terms = {"nll": nll, "reconstruction": reconstruction, "accuracy": accuracy}
+        total = nll + self.config.reconstruction * reconstruction
+        if self.config.base_start == "random":
+            # The scale learns from the generated weights alone: base classes are told apart so well that it would grow.
+            terms["stage_one"] = F.cross_entropy(cosine_logits(base, self.base_weights, self.scale.detach()), ids)
+            total = total + terms["stage_one"]
         return LossTerms(total, {name: value.detach() for name, value in terms.items()})
 
     def _step(self, episode: Episode, answers: Answers, base: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:

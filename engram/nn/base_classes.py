@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError
 
+BaseStart = Literal["random", "stage_one"]
+"""What the rows of the base classes begin as: drawn from the seed, or the cosine classifier that stage one learnt."""
 
-def cosine_logits(features: Tensor, weights: Tensor, scale: Tensor) -> Tensor:
+
+def cosine_logits(features: Tensor, weights: Tensor, scale: Tensor | float) -> Tensor:
     """scale * cos(z, w): (..., n, d), (..., C, d) -> (..., n, C)"""
     return scale * F.normalize(features, dim=-1) @ F.normalize(weights, dim=-1).transpose(-1, -2)
 

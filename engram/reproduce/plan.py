@@ -128,8 +128,13 @@ def _is_finished(job: Job, state: dict[str, object], ledger: Ledger) -> bool:
 
 
 def _starts_from(job: Job, place: Place) -> str:
-    """The backbone weights a job reads when it is run; "" where it has features, or a checkpoint of its own."""
-    has_own = place.features(job).exists() if job.features else job.train and checkpoint_state(place.folder(job))
+    """The weights a job reads when it is run; "" where it has features, or a checkpoint of its own.
+
+    Features carry no classifier: a job that begins with stage one's reads the weights beside them.
+    """
+    begun = bool(job.train and checkpoint_state(place.folder(job)))
+    handed_on = job.recipe.method_settings.get("base_start") == "stage_one"
+    has_own = place.features(job).exists() and (begun or not handed_on) if job.features else begun
     return "" if has_own else job.recipe.backbone_weights
 
 

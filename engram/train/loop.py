@@ -22,7 +22,7 @@ from engram.train.fast_arithmetic import fast_arithmetic, knows_our_layers
 from engram.train.lock import RunLock
 from engram.train.progress import Display, Pace, ScalarLog
 from engram.train.signals import StopRequest
-from engram.train.start import start_backbone
+from engram.train.start import start
 from engram.train.trainer import Trainer
 from engram.types import Method
 
@@ -101,9 +101,8 @@ def train(
     """
     limits = Limits(max_minutes, max_iterations, whole_run)
     trainer = Trainer(recipe, stores, Path(run_folder), device, precision, plain, micro_batch)
-    on_features = len(stores["train"].image_shape) == 1
-    if recipe.backbone_weights and not resume and not on_features:  # a resumed run has weights, features had theirs
-        trainer.start["weights"] = start_backbone(trainer.method, recipe)
+    if not resume:  # a resumed run has weights of its own
+        trainer.start |= start(trainer.method, recipe, stores["train"])
     with RunLock(trainer.folder), fast_arithmetic(device), fused.plain(plain):
         trainer.begin(resume)
         title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"

@@ -29,7 +29,7 @@ from engram.train.batches import (
 from engram.train.build import build_method, revisions
 from engram.train.capture import Stepper
 from engram.train.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
-from engram.train.start import check_same_run
+from engram.train.same_run import check_same_run
 from engram.train.update import Update
 from engram.train.window import LOWER_RATE, LossWindow
 

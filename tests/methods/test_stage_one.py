@@ -53,6 +53,21 @@ def test_cosine_head_does_not_see_lengths() -> None:
     assert method.head.bias is None
 
 
+def test_a_learnt_scale_starts_at_the_temperature_and_leaves_the_answers_alone() -> None:
+    fixed, learnt = make(head="cosine", temperature=4.0), make(head="cosine", temperature=4.0, learn_scale=True)
+    terms = learnt.loss(batch())
+    assert torch.equal(terms.total, fixed.loss(batch()).total) and "scale" not in fixed.state_dict()
+    terms.total.backward()
+    features, ids = batch().class_batch or ()
+    cosines = F.cosine_similarity(features[:, None], learnt.head.weight[None].detach(), dim=-1)
+    moved, back = (F.cross_entropy((4 + step) * cosines, ids) for step in (1e-2, -1e-2))
+    assert learnt.scale.grad is not None
+    assert learnt.scale.grad.item() == pytest.approx((moved - back).item() / 2e-2, abs=1e-4)
+    learnt.scale.data.fill_(50.0)
+    task = episode()
+    assert torch.equal(learnt.eval().predict(task).log_probs, fixed.eval().predict(task).log_probs)
+
+
 def test_base_mean_is_an_average_first_and_follows_after() -> None:
     method = make()
     means = []
@@ -111,6 +126,7 @@ def test_what_it_needs_is_told() -> None:
         ({"n_base_classes": 1}, "n_base_classes = 1 but it must be at least 2"),
         ({"label_smoothing": 1.0}, "label_smoothing = 1.0 but it lies from 0 to below 1"),
         ({"temperature": 0.0}, "temperature = 0.0 but it must be above 0"),
+        ({"learn_scale": True}, "learn_scale = True but only head = 'cosine' has a scale"),
     ):
         with pytest.raises(EngramError, match=sentence):
             make(**settings)

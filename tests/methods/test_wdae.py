@@ -155,6 +155,17 @@ def test_the_loss_in_loops_with_a_denoiser_that_does_nothing():
     torch.testing.assert_close(terms.terms["reconstruction"], torch.stack(gaps).mean().detach())
 
 
+def test_base_weights_of_stage_one_stay_as_they_are_and_have_no_loss_of_their_own():
+    method, beside, given = (*(build(dropout=0.0, noise=0.0, base_start=b) for b in ("stage_one", "random")), batch())
+    terms, others = method.loss(given), beside.loss(given)
+    torch.testing.assert_close(terms.total, others.total - others.terms["stage_one"])
+    assert set(terms.terms) == set(others.terms) - {"stage_one"}
+    terms.total.backward()
+    assert method.base_weights.grad is None and method.scale.grad is not None
+    trained = [p for group in method.parameter_groups() for p in group["params"]]
+    assert not any(p is method.base_weights for p in trained) and len(trained) == len(list(method.parameters())) - 1
+
+
 def test_base_weights_learn_from_stage_ones_loss_alone():
     method, given = build(), batch()
     method.loss(given).total.backward()

@@ -105,6 +105,19 @@ def test_stage_one_is_made_only_for_runs_that_read_it(place: Place) -> None:
     assert [p.state for p in planned_for(place, HEAD, STAGE_ONE).jobs] == ["recorded", "recorded"]
 
 
+def test_features_do_without_stage_one_but_not_where_its_classifier_is_handed_on(place: Place) -> None:
+    row = 'label = "{0}"\nshort = "{0}"\nfeatures = true\ncells = [{{ column = "1-shot" }}]'
+    rows = [row.format(name) for name in ("lwof/mini_5w1s_short", "lwof/mini_5w1s_short_cosine")]
+    study = load_study(str(write_study(Path("mine.toml"), *rows, extra=["[short]", "minutes = 4.0"])))
+    for name in ("stage_one.mini_resnet12_wide", "stage_one.mini_resnet12_wide_cosine"):
+        (place.runs / "features" / name).mkdir(parents=True)
+    plain, maker, cosine = make_plan([study], "short", (), place).jobs
+    assert maker.job.recipe.name == "stage_one/mini_resnet12_wide_cosine" and not plain.after
+    assert cosine.after == "runs/stage_one.mini_resnet12_wide_cosine"
+    write_state(place, str(place.folder(cosine.job)))  # on its way: it has the classifier in its own checkpoint
+    assert [p.after for p in make_plan([study], "short", (), place).jobs] == ["", ""]
+
+
 def test_a_stage_one_with_a_row_of_its_own_is_trained_where_others_look_for_it(place: Place) -> None:
     first, second = planned_for(place, STAGE_ONE, HEAD).jobs
     assert (first.job.recipe.name, place.folder(first.job), second.after) == (STAGE_ONE, Path(FOLDER), FOLDER)

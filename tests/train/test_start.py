@@ -1,4 +1,4 @@
-"""Stage one through the one loop, and other methods that start from its backbone, frozen or not."""
+"""Stage one through the one loop, and other methods that start from its backbone, frozen or not, or its classifier."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from toy_run import RECIPE, STAGE_ONE, assert_same_end, changed, go, make_stores
 from engram.card import Revision
 from engram.errors import EngramError
 from engram.methods.proto_net import ProtoNet
+from engram.recipes.schema import Recipe
 from engram.train.build import build_method
 from engram.train.checkpoint import load, load_method
+from engram.train.features import write_features
 from engram.train.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -188,3 +190,88 @@ def test_frozen_backbone_is_in_evaluation_mode_also_after_a_validation(tmp_path:
 def test_frozen_method_without_a_rest_has_nothing_to_train(tmp_path: Path) -> None:
     with pytest.raises(EngramError, match="has no parameters to train"):
         go(tmp_path, changed(train={"freeze_backbone": True}))
+
+
+COSINE = replace(
+    STAGE_ONE,
+    method_settings={"n_base_classes": 6, "head": "cosine", "temperature": 7.0, "learn_scale": True},
+    data=replace(STAGE_ONE.data, augmentation="none"),
+)
+STILL = {"iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
+"""a rate of 0 leaves weights as they came"""
+
+
+def second_stage(method: str, start: Path | str, train: dict[str, Any] = STILL, **settings: Any) -> Recipe:
+    settings = {"n_base_classes": 6, "base_start": "stage_one", **settings}
+    changes = {"name": f"{method}/toy", "data": COSINE.data, "method": method, "method_settings": settings}
+    return changed(train={"freeze_backbone": True, **train}, backbone_weights=str(start), **changes)
+
+
+@pytest.fixture(scope="module")
+def cosine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "cosine"
+    go(folder, changed(COSINE, {"iterations": 20, "learning_rate": 0.02, "validate_every": 20}))
+    return folder
+
+
+@pytest.mark.parametrize("method", ["lwof", "wdae"])
+def test_base_weights_and_scale_are_those_of_stage_one(tmp_path: Path, cosine: Path, method: str) -> None:
+    stage_one = load(cosine).tensors("weights")
+    assert stage_one["scale"] != 7
+    go(tmp_path, second_stage(method, cosine))
+    mine = load(tmp_path, "last").tensors("weights")
+    assert torch.equal(mine["base_weights"], stage_one["head.weight"])
+    assert torch.equal(mine["scale"], stage_one["scale"])
+    assert all(torch.equal(value, stage_one[name]) for name, value in backbone_of(tmp_path).items())
+    go(tmp_path / "random", second_stage(method, cosine, base_start="random"))
+    assert not torch.equal(load(tmp_path / "random").tensors("weights")["base_weights"], mine["base_weights"])
+
+
+@pytest.mark.parametrize("method", ["lwof", "wdae"])
+def test_wdae_keeps_the_base_weights_it_was_given_and_lwof_learns_on(tmp_path: Path, cosine: Path, method: str) -> None:
+    recipe = second_stage(method, cosine, {"learning_rate": 0.05, "weight_decay": 0.1})
+    go(tmp_path / "straight", recipe)
+    given = load(cosine).tensors("weights")["head.weight"]
+    mine = load(tmp_path / "straight", "last").tensors("weights")["base_weights"]
+    assert torch.equal(mine, given) == (method == "wdae")
+    go(tmp_path / "parts", recipe, max_iterations=3)
+    go(tmp_path / "parts", recipe, resume=True)  # from its own weights, not from stage one's again
+    assert_same_end(tmp_path / "straight", tmp_path / "parts")
+
+
+def test_a_fixed_scale_is_not_handed_on(tmp_path: Path) -> None:
+    fixed = {**COSINE.method_settings, "learn_scale": False}
+    go(tmp_path / "stage_one", changed(COSINE, STILL, method_settings=fixed))
+    go(tmp_path / "run", second_stage("wdae", tmp_path / "stage_one", scale=4.0))
+    assert load(tmp_path / "run").tensors("weights")["scale"] == 4
+
+
+def test_classifiers_that_cannot_be_handed_on_are_named(tmp_path: Path, stage_one: Path, cosine: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(EngramError, match="is linear .it has a bias. but wdae goes on from cosines: name a stage one"):
+        go(run, second_stage("wdae", stage_one))
+    go(tmp_path / "proto_net", changed(train=STILL))
+    with pytest.raises(EngramError, match="is a run of proto_net, which has no classifier of base classes to hand on"):
+        go(run, second_stage("lwof", tmp_path / "proto_net"))
+    with pytest.raises(EngramError, match=r"is 6x5 .classes x features. but wdae/toy needs 9x5: .* n_base_classes = 6"):
+        go(run, second_stage("wdae", cosine, n_base_classes=9))
+    with pytest.raises(EngramError, match=r"base_start = 'stage_one' but \[backbone\] names no weights"):
+        go(run, second_stage("wdae", ""))
+    assert not run.exists()
+
+
+def test_over_features_the_classifier_comes_from_the_run_that_made_them(tmp_path: Path, cosine: Path) -> None:
+    def on_features(start: Path) -> Recipe:
+        return replace(second_stage("wdae", start), backbone="conv4")
+
+    stores = write_features(cosine, tmp_path, splits=("train", "val"), stores=make_stores(), device="cpu", quiet=True)
+    go(tmp_path / "run", on_features(cosine), stores=stores)
+    mine, given = (load(path).tensors("weights") for path in (tmp_path / "run", cosine))
+    assert torch.equal(mine["base_weights"], given["head.weight"]) and torch.equal(mine["scale"], given["scale"])
+    go(tmp_path / "other", changed(COSINE, STILL))
+    with pytest.raises(EngramError, match=r"these are features of \S+ by stage_one/toy, run .* but the base class"):
+        go(tmp_path / "third", on_features(tmp_path / "other"), stores=stores)
+    absent = on_features(tmp_path / "stage_one.mini_resnet12_wide")
+    with pytest.raises(EngramError, match=r"make it with engram train stage_one/mini_resnet12_wide$"):
+        go(tmp_path / "third", absent, stores=stores)
+    assert not (tmp_path / "third").exists()
