@@ -64,13 +64,14 @@ def parts_of_a_step(trainer: Trainer, repeats: int, warm_up: int) -> dict[str, f
             with clock.part("draw"):
                 batch = source.draw(0.0)
             with clock.part("loss"):
-                terms = method.loss(batch)
-            trainer.optimiser.zero_grad(set_to_none=True)
+                totals = [objective.loss(batch).total for objective in trainer.update.objectives]
+            method.zero_grad(set_to_none=True)
             with clock.part("backward"):
-                terms.total.backward()
+                torch.stack(totals).sum().backward()
             with clock.part("optimiser"):
-                clip_groups(trainer.optimiser, trainer.settings.clip, trainer.settings.clip_value)
-                trainer.optimiser.step()
+                for optimiser in trainer.update.optimisers:
+                    clip_groups(optimiser, trainer.settings.clip, trainer.settings.clip_value)
+                    optimiser.step()
     source._augmented = augmented  # type: ignore[method-assign]
     got = {name: np.array(values[warm_up:]) for name, values in clock.seconds.items()}
     forward = np.array(encoder.seconds[warm_up:])

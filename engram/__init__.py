@@ -20,6 +20,7 @@ _LAZY = {
     "LossTerms": "engram.types",
     "Method": "engram.types",
     "MethodCard": "engram.types",
+    "Objective": "engram.types",
     "Prediction": "engram.types",
     "TrainBatch": "engram.types",
     "EngramError": "engram.errors",

@@ -13,13 +13,13 @@ class Revision:
 
     what: str
     """one line: before and after"""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """only models with these values in their configuration behave otherwise; {} = all of the method"""
+    settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """only models whose [method] table has one of these values behave otherwise; None: the table is silent; {} = all"""
     retrain: bool = True
     """weights from before are those of another method; False: only the way they answer has changed"""
 
-    def concerns(self, config: Any) -> bool:
-        return all(getattr(config, key) == value for key, value in self.settings.items())
+    def concerns(self, method_settings: Mapping[str, Any]) -> bool:
+        return all(method_settings.get(key) in values for key, values in self.settings.items())
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,5 @@ class MethodCard:
     departures: tuple[str, ...] = ()
     """Numbered departures from the paper, each with both values."""
     revisions: tuple[Revision, ...] = ()
-    """Changes of behaviour since the first runs, oldest first; a new one goes to the end and none ever goes."""
-
-    def revision(self, config: Any) -> int:
-        """Of a model with this configuration: the number of revisions that concern it."""
-        return len(self.concerning(config))
-
-    def concerning(self, config: Any) -> tuple[Revision, ...]:
-        return tuple(r for r in self.revisions if r.concerns(config))
+    """Changes of behaviour since the first runs, oldest first; a new one goes to the end and none ever goes.
+    The number of those that concern a model is the revision its records state."""

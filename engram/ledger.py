@@ -19,7 +19,8 @@ from typing import Any, Literal
 
 from engram.errors import EngramError
 
-LEDGER_VERSION = 1
+LEDGER_VERSION = 2
+"""2: revision of the method, digests of what a run starts from"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,21 @@ class RunRecord:
     """the Protocol of the streams an audit asked about"""
     error: str = ""
     note: str = ""
+    revision: int = 0
+    """of the method's behaviour, see `engram.card`; records of version 1 are of revision 0"""
+    start: dict[str, str] = field(default_factory=dict)
+    """digests of the weights and features the model started from; {} = from its seed, or unknown in version 1"""
     version: int = LEDGER_VERSION
+
+    @property
+    def origin(self) -> tuple[Any, ...]:
+        """What beside recipe and seed made the model: runs of different origin are never seeds of one another."""
+        return (self.revision, *sorted(self.start.items()))
+
+    @property
+    def builds_on(self) -> str:
+        """The weights or features the model started from, by name; "" where it started from its seed."""
+        return str(self.training.get("features") or self.recipe.get("backbone_weights") or "")
 
 
 def new_run_id() -> str:
@@ -180,6 +195,8 @@ def read_record(path: Path) -> RunRecord:
                 f"the run record {path} was changed after it was written (its seal is {seal}, its content's "
                 f"{_seal(raw)}): restore it from git or remove it"
             )
+        if raw["version"] > 1 and (absent := {"revision", "start"} - raw.keys()):
+            raise ValueError(f"it does not say its {min(absent)}")
         raw["evaluations"] = [Evaluation(**e) for e in raw["evaluations"]]
         return RunRecord(**raw)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from engram.card import MethodCard as MethodCard
-from engram.card import Revision as Revision
 
 History = tuple[Tensor, ...]
 """``()`` is "no past". Tensors only, so a history can be moved, saved and carried into the next day."""
@@ -101,6 +100,15 @@ class LossTerms:
     """Named parts, for the log; ``accuracy`` where the method knows it."""
 
 
+@dataclass(frozen=True)
+class Objective:
+    """A loss with updates of its own: its gradient is clipped alone, and its optimiser has a momentum of its own."""
+
+    loss: Callable[[TrainBatch], LossTerms]
+    chance: Callable[[float | Tensor], float | Tensor] | None = None
+    """progress -> probability that a step makes this update, tossed for on the device; None: every step does"""
+
+
 class Method(nn.Module):
     """A few-shot learner. Build it as ``Class(backbone, config)`` where ``config`` is an instance of ``Class.Config``.
 
@@ -117,11 +125,6 @@ class Method(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.config = config
-
-    @property
-    def revision(self) -> int:
-        """How often the behaviour of a model with these settings was changed: part of the question a record answers."""
-        return self.card.revision(self.config)
 
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         raise NotImplementedError
@@ -140,6 +143,10 @@ class Method(nn.Module):
         labels = torch.stack([a.query_labels for a in batch.answers])
         nll = -log_probs.gather(-1, labels[..., None]).mean()
         return LossTerms(nll, {"nll": nll.detach(), "accuracy": (log_probs.argmax(-1) == labels).float().mean()})
+
+    def objectives(self) -> tuple[Objective, ...]:
+        """What a step learns from, one update after the other; all of them answer for what `parameter_groups` lists."""
+        return (Objective(self.loss),)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]

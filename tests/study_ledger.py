@@ -12,6 +12,7 @@ import numpy as np
 
 from engram.ledger import Evaluation, RunRecord, record_path, write_record
 from engram.recipes import Recipe, load_recipe
+from engram.revisions import revisions_of
 from engram.studies.jobs import with_seed
 from engram.studies.questions import expected_protocols
 
@@ -77,6 +78,8 @@ def _blank(recipe: Recipe, seed: int, number: int, kind: str, changes: dict[str,
         "versions": {},
         "curves": curves if kind == "train" else {},
         "training": training if kind == "train" else {},
+        "start": {"weights": "ab12"} if recipe.backbone_weights else {},
+        "revision": len(revisions_of(recipe.method, recipe.method_settings)),
     }
     return RunRecord(**{**values, **changes})
 

@@ -1,21 +1,10 @@
-"""Revisions of a method's behaviour."""
+"""A revision and whom it concerns."""
 
-from dataclasses import dataclass
-
-from engram.card import MethodCard, Revision
+from engram.card import Revision
 
 
-@dataclass(frozen=True)
-class Config:
-    edges: str = "paper"
-
-
-def test_a_revision_counts_for_the_settings_it_names_alone() -> None:
-    card = MethodCard("a", "b", revisions=(Revision("all"), Revision("some", {"edges": "paper"})))
-    assert card.revision(Config()) == 2
-    assert card.revision(Config("egnn")) == 1
-    assert [r.what for r in card.concerning(Config("egnn"))] == ["all"]
-
-
-def test_without_revisions_it_is_the_first() -> None:
-    assert MethodCard("a", "b").revision(Config()) == 0
+def test_a_revision_concerns_the_settings_it_names_alone() -> None:
+    some = Revision("log space", {"edges": (None, "paper")})
+    assert some.concerns({}) and some.concerns({"edges": "paper", "width": 96})
+    assert not some.concerns({"edges": "egnn"})
+    assert Revision("all").concerns({"edges": "egnn"})

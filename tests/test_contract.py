@@ -117,7 +117,8 @@ def steps(method: Method, count: int, **changes: Any) -> list[float]:
     optimiser = torch.optim.Adam(method.parameters(), 5e-3)
     losses = []
     for _ in range(count):
-        total = method.loss(train_batch(slot_order="class-order", **changes)).total
+        given = train_batch(slot_order="class-order", **changes)
+        total = torch.stack([objective.loss(given).total for objective in method.objectives()]).sum()
         optimiser.zero_grad()
         total.backward()
         optimiser.step()
@@ -261,14 +262,15 @@ def test_history_is_tensors_with_the_tasks_first(method: Method) -> None:
     assert all(len(h) in (SEQUENCES, SEQUENCES * N_WAY * N_QUERY) for h in history)
 
 
-def test_the_loss_reaches_every_parameter(method: Method) -> None:
+def test_the_losses_reach_every_parameter(method: Method) -> None:
     if not method.card.trainable:
         pytest.skip("nothing to train")
     method.train()
     for names in ("anonymous", "named"):  # some weights serve one kind of stream alone
-        terms = method.loss(train_batch(names=names))
-        assert isinstance(terms, LossTerms) and terms.total.ndim == 0
-        terms.total.backward()
+        for objective in method.objectives():
+            terms = objective.loss(train_batch(names=names))
+            assert isinstance(terms, LossTerms) and terms.total.ndim == 0
+            terms.total.backward()
     groups = {id(p) for group in method.parameter_groups() for p in group["params"]}
     for name, parameter in method.named_parameters():
         assert id(parameter) in groups, name

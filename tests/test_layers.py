@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "engram"
-CORE = {"errors", "callable_package", "card"}
+CORE = {"errors", "callable_package", "card", "revisions"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "callable_package": set(),
     "card": set(),
+    "revisions": set(),
     "types": {"card"},
     "ledger": set(),
     "recipes": {"recipes"},
@@ -26,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 NUMPY_ONLY = ("engram.bench.metrics.", "engram.bench.stream_metrics.", "engram.bench.per_task.")
 """statistics and a file format that have one definition: a report may use them, they need no torch"""
-NO_TORCH = ("errors", "card", "ledger", "recipes", "report", "reproduce", "studies", "callable_package")
+NO_TORCH = ("errors", "card", "revisions", "ledger", "recipes", "report", "reproduce", "studies", "callable_package")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -1,5 +1,6 @@
 """Every recipe in the box is whole, fits its method, and its numbers are those of the paper's tables."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"train": {"iterations": 10, "sequences": 2, "betas": [0.5, 0.9]}},
         {"backbone": {"name": "conv4", "weights": "runs/a"}},
         {"backbone": {"name": "conv4", "weights": "./runs/a"}},
+        {"train": {"iterations": 10, "sequences": 2, "norm_start": "uniform"}},
         {"data": {"dataset": "glyphs", "drop_unlabelled": True}},
         {"test": {"drop_unlabelled": True}},
         {"train": {"iterations": 10, "sequences": 2, "schedule": "milestones", "milestones": [5]}},
@@ -78,6 +80,13 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
     assert len({plain.digest, *(r.digest for r in recipes)}) == 16
     (weights,) = {r.backbone_weights for r in recipes if r.backbone_weights == "runs/a"}
     assert weights == "runs/a" and not any(r.backbone_settings for r in recipes)
+
+
+@pytest.mark.parametrize("name", [n for n in recipe_names() if "uniform_norms" in n])
+def test_a_recipe_with_uniform_norms_differs_in_nothing_else(name: str) -> None:
+    recipe, plain = load_recipe(name), load_recipe(name.replace("_uniform_norms", ""))
+    assert recipe.train.norm_start == "uniform" and recipe.paper == plain.paper
+    assert replace(recipe, train=replace(recipe.train, norm_start="ones")).digest == plain.digest != recipe.digest
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def audit_model(
         source.asked,
         {"n_way": n_way, "n_shot": n_shot, "n_query": n_query, "names": names, "pool_classes": pool_classes},
     )
-    blank, clock = source.blank_record("audit", where), time.monotonic()
+    blank, clock = source.blank_record("audit", where, opened), time.monotonic()
     with explained(source.recipe, where), kept_memory():
         method = source.build(opened).to(where)
         on_device = opened.to(where) if where.type == "cuda" else opened

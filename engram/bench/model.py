@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +14,9 @@ from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, current_commit, new_run_id, software_versions, utc_now
 from engram.methods import METHODS
 from engram.recipes import Recipe, load_recipe
+from engram.revisions import stated_revision
 from engram.train.batches import validation_split
-from engram.train.build import build_method, resolve_method
+from engram.train.build import build_method, resolve_method, revisions
 from engram.train.checkpoint import Checkpoint, load, load_method
 from engram.train.places import located
 from engram.train.run import describe_device
@@ -34,13 +35,19 @@ class Source:
     """the recipe whose tasks it answers"""
     trained_by: str = ""
     """run_id of the training run"""
+    trained_revision: int | None = None
+    """of the training run; None where there was none"""
+    start: dict[str, str] = field(default_factory=dict)
+    """digests of the weights and features the training run started from"""
 
     @property
     def chosen_on(self) -> str:
         """The split its weights were chosen on; "" where it was not trained."""
         return validation_split(self.recipe) if self.trained_by else ""
 
-    def blank_record(self, kind: Literal["bench", "audit"], device: torch.device) -> RunRecord:
+    def blank_record(self, kind: Literal["bench", "audit"], device: torch.device, store: Store) -> RunRecord:
+        known = revisions(self.recipe)
+        given = {"features": store.digest[:16]} if store.maker and not self.trained_by else {}
         return RunRecord(
             run_id=new_run_id(),
             kind=kind,
@@ -56,6 +63,8 @@ class Source:
             device=describe_device(device),
             versions=software_versions(),
             trained_by=self.trained_by,
+            revision=len(known) if self.trained_revision is None else stated_revision(known, self.trained_revision),
+            start=self.start or given,
         )
 
 
@@ -123,7 +132,8 @@ def _from_folder(model: str, recipe: str | None, test_samples: int, query_statis
         _check_images(model, checkpoint, store)
         return load_method(checkpoint, torch.device("cpu"), None, **settings)
 
-    return Source(build, own, asked, checkpoint.state.run_id)
+    state = checkpoint.state
+    return Source(build, own, asked, state.run_id, state.revision, state.start)
 
 
 def _check_images(model: str, checkpoint: Checkpoint, store: Store) -> None:

@@ -55,7 +55,7 @@ def bench(
     protocols = _protocols(source.asked, split, changes)
     for protocol in protocols:
         protocol.check(opened)
-    blank, clock = source.blank_record("bench", where), time.monotonic()
+    blank, clock = source.blank_record("bench", where, opened), time.monotonic()
     with explained(source.recipe, where), kept_memory():
         method = source.build(opened).to(where)
         on_device = opened.to(where) if where.type == "cuda" else opened

@@ -24,6 +24,7 @@ from engram.nn.continual_graph import GraphAnswer
 from engram.nn.evidence import Reading, Task
 from engram.nn.slot_graph import SlotGraph
 from engram.nn.steps import equal_shapes, stacked_names
+from engram.revisions import REVISIONS
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 
@@ -120,7 +121,9 @@ class CmlBgnn(EmbeddingMethod):
             "w/o B predicts with A~ (paper: A), as A cannot reach 1",
             "evaluation takes the expectation by quadrature (public code: one sample)",
             "edges of supports whose label is hidden are never scored (public code: scored in training)",
+            "weights of BatchNorm start at 1 unless norm_start says so (public code: uniform in (0, 1))",
         ),
+        revisions=REVISIONS["cml_bgnn"],
     )
 
     def __init__(self, backbone: nn.Module, config: CmlBgnnConfig) -> None:
@@ -147,9 +150,10 @@ class CmlBgnn(EmbeddingMethod):
         """Predictions from features; steps of one shape run together."""
         predictions: list[Prediction] = []
         for group in equal_shapes(episodes):
-            (edges, samples, _), histories = self._answer(group, history)
+            answer, histories = self._answer(group, history)
+            samples = answer.class_samples
             for step, log_probs in enumerate(samples.mean(0).log()):
-                details = {"edges": edges[:, step].movedim(0, 1)}
+                details = {"edges": answer.edges[:, step].movedim(0, 1)}
                 if self.card.stochastic or (self.training and self.config.bayes != "none"):
                     details["samples"] = samples[:, step]
                 history = histories[step]
@@ -200,6 +204,9 @@ class CmlBgnn(EmbeddingMethod):
         chosen = answer.class_samples.mean(0).argmax(-1)
         terms["accuracy"] = (chosen == query_labels).float().mean()
         terms["edge_accuracy"] = graph.edge_accuracy(answer.edges[-1], target, mask)
+        if answer.log10_smallest_degrees is not None:
+            degrees = answer.log10_smallest_degrees.unbind()
+            terms |= {f"log10_smallest_degree_{k}": degree for k, degree in enumerate(degrees, 1)}
         return terms
 
 

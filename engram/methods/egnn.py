@@ -68,6 +68,8 @@ class Egnn(EmbeddingMethod):
             "queries: public code, in class order; ours, shuffled",
             "learning rate: paper, 5e-4 (unverified), public code, 1e-3; ours, the recipe's 1e-3",
             "test: paper, 15 queries per class, public code, 1; ours, both",
+            "norms: public code, on PyTorch before 1.2, starts their weights uniform in (0, 1); ours, at 1 unless "
+            "norm_start says so",
         ),
     )
 

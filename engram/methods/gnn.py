@@ -70,6 +70,8 @@ class Gnn(EmbeddingMethod):
             "encoder: public code, one call per slot of the batch; ours, one call for all images",
             "optimisers: public code, one for the encoder and one for the head; ours, one with the same settings",
             "test: public code, 30,000 tasks of one query; ours, the recipe's tasks with a graph for every query",
+            "norms: public code, on PyTorch before 1.2, starts their weights uniform in (0, 1); ours, at 1 unless "
+            "norm_start says so",
         ),
     )
 

@@ -31,6 +31,8 @@ class ProtoNet(EmbeddingMethod):
             "weights kept: paper, early stopping on the validation loss; ours, the best validation accuracy",
             "length: paper, until that stop; ours, the recipe",
             "pixels: paper, not known; ours, mean and spread of miniImageNet",
+            "norms: public code, on PyTorch before 1.2, starts their weights uniform in (0, 1); ours, at 1 unless "
+            "norm_start says so",
         ),
     )
     Config = ProtoNetConfig

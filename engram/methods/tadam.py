@@ -2,8 +2,8 @@
 
 Prototypes with three additions: distances times a fixed scale alpha; an encoder that sees the task, through a scale and
 a shift of every layer predicted from the mean prototype (FiLM, the task embedding network); and ordinary classification
-of the base classes beside the tasks, with a share that is annealed. Caveat: supports are encoded twice, without the
-task and under it.
+of the base classes beside the tasks, in updates of its own that are made ever more rarely. Caveat: supports are encoded
+twice, without the task and under it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,22 @@ from torch import Tensor, nn
 from engram.errors import EngramError, check_settings
 from engram.nn.backbones.shape import vector_width
 from engram.nn.heads import class_means
-from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
+from engram.revisions import REVISIONS
+from engram.types import (
+    Episode,
+    History,
+    LossTerms,
+    Method,
+    MethodCard,
+    Objective,
+    Prediction,
+    TrainBatch,
+)
 
 ANNEALING, PERIODS = 0.9, 20
-"""the share of the base-class loss is 0.9, and a tenth less in each twentieth of training"""
+"""a step learns base classes with a probability of 0.9, and a tenth less in each twentieth of training"""
+START = 0.2
+"""weights of the task embedding start with a variance of this over their outputs, as those of the encoder do"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,8 @@ class TadamConfig:
     """Classify base-class images beside the tasks; needs class_batch in [data]."""
     n_base_classes: int = 64
     film_decay: float = 0.01
-    """Weight decay of the scalars gamma0 and beta0; BatchNorm and biases have none, other weights the recipe's."""
+    """Weight decay of the scalars gamma0 and beta0; BatchNorm, biases and the base classifier have none, other weights
+    the recipe's."""
 
     def __post_init__(self) -> None:
         check_settings(
@@ -44,11 +57,17 @@ class TadamConfig:
 
 
 class ResidualMlp(nn.Module):
-    """h1 = SiLU(W1 t), h2 = SiLU(W2 h1 + h1), out = W3 h2 + h2, all with biases. Shapes: (B, inputs) -> (B, width)"""
+    """h1 = SiLU(W1 t), h2 = SiLU(W2 h1 + h1), out = W3 h2 + h2, all with biases. Shapes: (B, inputs) -> (B, width)
+
+    At the start W ~ N(0, 0.2 / width) and the biases are 0.
+    """
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
         self.first, self.second, self.third = (nn.Linear(i, width) for i in (inputs, width, width))
+        for layer in (self.first, self.second, self.third):
+            nn.init.normal_(layer.weight, std=(START / width) ** 0.5)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, task: Tensor) -> Tensor:
         hidden = F.silu(self.first(task))
@@ -83,8 +102,8 @@ class Tadam(Method):
         title="TADAM",
         paper="Oreshkin, Rodriguez & Lacoste, TADAM: Task dependent adaptive metric, NeurIPS 2018",
         departures=(
-            "base classes: paper, an extra optimiser step with a probability of 0.9 annealed to 0.12; ours, their loss "
-            "times that probability in every step, with one momentum for both",
+            "base classes in running statistics: public code, their images pass once in every step and once more where "
+            "they are learned; ours, once in every step",
             "pooling: paper, after all four blocks; ours, after the first three, rounding up, as in the public code",
             "alpha: paper, learned; ours, fixed at 7.5 as in the public code",
             "queries: paper, 32 (5-shot) or 12 (1-shot) drawn over all classes; ours, 6 or 2 per class",
@@ -93,6 +112,7 @@ class Tadam(Method):
             "base-class images: public code, 90 % of them; ours, all",
             "test: paper, 100 queries drawn over all classes, ten trainings; ours, 15 of each class, one training",
         ),
+        revisions=REVISIONS["tadam"],
     )
 
     def __init__(self, backbone: nn.Module, config: TadamConfig) -> None:
@@ -106,6 +126,9 @@ class Tadam(Method):
         inputs = vector_width(backbone, "tadam")
         self.task_embedding = TaskEmbedding(inputs, widths)
         self.base_classifier = nn.Linear(inputs, config.n_base_classes) if config.auxiliary else None
+        if self.base_classifier is not None:
+            nn.init.xavier_uniform_(self.base_classifier.weight)
+            nn.init.zeros_(self.base_classifier.bias)
 
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         """log p(c | x) = log softmax_c ( -alpha |f(x, t) - mu_c(t)| ),  t = mean over classes of mu_c with no task."""
@@ -123,25 +146,33 @@ class Tadam(Method):
         features: Tensor = self.backbone(images.flatten(0, 1), *conditions)
         return features.unflatten(0, images.shape[:2])
 
-    def loss(self, batch: TrainBatch) -> LossTerms:
-        """NLL of the tasks + share * NLL of base classes, share = 0.9 ^ (floor(20 progress) + 1)."""
-        tasks = super().loss(batch)
-        if self.base_classifier is None:
-            return tasks
+    def objectives(self) -> tuple[Objective, ...]:
+        """First the base classes, with probability 0.9 ^ (floor(20 progress) + 1); then, in every step, the tasks."""
+        tasks = super().objectives()
+        return tasks if self.base_classifier is None else (Objective(self.base_loss, _base_chance), *tasks)
+
+    def base_loss(self, batch: TrainBatch) -> LossTerms:
+        """NLL of the base classes, from features that know no task."""
+        assert self.base_classifier is not None
         if batch.class_batch is None:
             raise EngramError("tadam learns from base-class images too: set class_batch in [data], such as 64")
         images, ids = batch.class_batch
-        base = F.cross_entropy(self.base_classifier(self.backbone(images)), ids)
-        share = ANNEALING ** ((PERIODS * batch.progress) // 1 + 1)
-        return LossTerms(tasks.total + share * base, {**tasks.terms, "base_nll": base.detach()})
+        nll = F.cross_entropy(self.base_classifier(self.backbone(images)), ids)
+        return LossTerms(nll, {"base_nll": nll.detach()})
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Convolution and linear weights decay as the recipe says, gamma0 and beta0 by ``film_decay``, the rest not."""
+        """Weights of encoder and task embedding decay as the recipe says, gamma0 and beta0 by ``film_decay``; biases,
+        norms and the base classifier do not."""
         scalars = [self.task_embedding.gamma0, self.task_embedding.beta0]
-        known = {id(p) for p in scalars}
+        base = [] if self.base_classifier is None else list(self.base_classifier.parameters())
+        known = {id(p) for p in (*scalars, *base)}
         others = [p for p in self.parameters() if p.requires_grad and id(p) not in known]
         return [
             {"params": [p for p in others if p.ndim > 1]},
-            {"params": [p for p in others if p.ndim <= 1], "weight_decay": 0.0},
+            {"params": [*(p for p in others if p.ndim <= 1), *base], "weight_decay": 0.0},
             {"params": scalars, "weight_decay": self.config.film_decay},
         ]
+
+
+def _base_chance(progress: float | Tensor) -> float | Tensor:
+    return ANNEALING ** ((PERIODS * progress) // 1 + 1)

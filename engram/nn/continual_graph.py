@@ -6,9 +6,11 @@ layer runs for all T steps before the next begins, and only the gate has to walk
 
 from __future__ import annotations
 
+from math import log
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.nn import graph
@@ -24,6 +26,19 @@ class GraphAnswer(NamedTuple):
     """(M, T, B, Q, n_way) class probabilities of the last layer; M = 1 where nothing is sampled"""
     hidden: Tensor | None
     """(T, B, L, V, width) hidden states after each step; None without history"""
+    log10_smallest_degrees: Tensor | None = None
+    """(L,) of the smallest D of equation 7 in each layer, in training with the paper's edges; else None"""
+
+
+class LayerEdges(NamedTuple):
+    expected: Tensor
+    """(N, V, V) probabilities"""
+    drawn: Tensor
+    """(M, N, V, V) samples of them"""
+    onward: Tensor
+    """for the next layer"""
+    log_degrees: Tensor | None = None
+    """(N, V) log D of equation 7, in the paper's form"""
 
 
 class GraphLayer(nn.Module):
@@ -47,7 +62,7 @@ class GraphLayer(nn.Module):
     def first_edges(self, labels: Tensor) -> Tensor:
         """Equation 4; normalised in the paper's form, or sums over neighbours would grow with the number of queries."""
         edges = graph.initial_edges(labels)
-        return graph.symmetric_normalisation(edges) if self.paper_form else graph.two_channels(edges)
+        return graph.symmetric_normalisation(edges.log())[0] if self.paper_form else graph.two_channels(edges)
 
     def update_nodes(self, nodes: Tensor, edges: Tensor) -> Tensor:
         """Equation 5. (N, V, inputs) -> (N, V, width)"""
@@ -55,9 +70,8 @@ class GraphLayer(nn.Module):
         updated: Tensor = self.node_net(gathered)
         return updated
 
-    def update_edges(self, hidden: Tensor, edges: Tensor, samples: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Equations 7 and 10. Returns the expected probabilities (N, V, V), M samples of them (M, N, V, V) and the
-        edges for the next layer.
+    def update_edges(self, hidden: Tensor, edges: Tensor, samples: int) -> LayerEdges:
+        """Equations 7 and 10.
 
         In the paper's form the adjacency goes on and the Bayesian probability is only read out; in EGNN's form the
         probability updates the edges, and the update with the mean of the M samples goes on.
@@ -66,16 +80,16 @@ class GraphLayer(nn.Module):
         score = on_pairs(self.edge_net, pairs)[..., 0]
         likeness = torch.sigmoid(score)
         if self.paper_form:
-            adjacency = graph.symmetric_normalisation(likeness)
+            adjacency, log_degrees = graph.symmetric_normalisation(F.logsigmoid(score))
             # V * A is 1 on average whatever the size of the graph, so one W serves every number of queries.
             score = adjacency * adjacency.shape[-1]
         probability = likeness[None] if self.posterior is None else self._infer(hidden, pairs, score, samples)
         if self.paper_form:
             probability = torch.maximum(probability, torch.eye(score.shape[-1], device=score.device))
-            return probability.mean(0), probability, adjacency
+            return LayerEdges(probability.mean(0), probability, adjacency, log_degrees)
         updated = graph.update_two_channels(probability.mean(0), edges)
         several = updated[None] if len(probability) == 1 else graph.update_two_channels(probability, edges[None])
-        return updated[:, 0], several[:, :, 0], updated
+        return LayerEdges(updated[:, 0], several[:, :, 0], updated)
 
     def _infer(self, hidden: Tensor, pairs: Tensor, score: Tensor, samples: int) -> Tensor:
         """Samples (M, N, V, V) of sigmoid(W s + b), or their expectation with M = 1 where ``samples`` is 0."""
@@ -121,6 +135,7 @@ class ContinualGraph(nn.Module):
         nodes, labels = nodes.flatten(0, 1), support_labels.flatten(0, 1)
         all_edges: list[Tensor] = []
         all_hidden: list[Tensor] = []
+        degrees: list[Tensor] = []
         for k, layer in enumerate(self.layers):
             assert isinstance(layer, GraphLayer)
             if k == 0:
@@ -129,14 +144,17 @@ class ContinualGraph(nn.Module):
             if self.gates:
                 all_hidden.append(self._remember(k, nodes.unflatten(0, time), state))
                 seen = all_hidden[-1].flatten(0, 1)
-            expected, drawn, edges = layer.update_edges(seen, edges, samples)
+            expected, drawn, edges, log_degrees = layer.update_edges(seen, edges, samples)
             all_edges.append(expected)
+            if self.training and log_degrees is not None:
+                degrees.append(log_degrees.detach().amin() / log(10))
             nodes = nodes if self.next_layer == "node" else seen
         votes = graph.class_vote(drawn[:, :, n_support:, :n_support], labels, n_way)
         return GraphAnswer(
             torch.stack(all_edges).unflatten(1, time),
             votes.unflatten(1, time),
             torch.stack(all_hidden, 2) if all_hidden else None,
+            torch.stack(degrees) if degrees else None,
         )
 
     def _remember(self, k: int, nodes: Tensor, state: Tensor | None) -> Tensor:

@@ -114,11 +114,20 @@ def differences(nodes: Tensor) -> Tensor:
     return (nodes[..., :, None, :] - nodes[..., None, :, :]).abs()
 
 
-def symmetric_normalisation(adjacency: Tensor) -> Tensor:
-    """Equation 7: A = D^-1/2 A~ D^-1/2 with D_ii = sum_{j != i} A~_ij. (..., V, V) -> (..., V, V)"""
-    adjacency = without_diagonal(adjacency)
-    scale = adjacency.sum(-1).clamp_min(EDGE_FLOOR).rsqrt()
-    return scale[..., :, None] * adjacency * scale[..., None, :]
+def symmetric_normalisation(log_adjacency: Tensor) -> tuple[Tensor, Tensor]:
+    """Equation 7, A = D^-1/2 A~ D^-1/2 with D_ii = sum_{j != i} A~_ij, from log A~: returns A and log D.
+
+        log A_ij = log A~_ij - 1/2 log D_ii - 1/2 log D_jj
+
+    A factor common to all of A~ cancels, so nothing holds its size in training: as logarithms no size is too small.
+
+    Shapes: (..., V, V) -> (..., V, V), (..., V)
+    """
+    itself = torch.eye(log_adjacency.shape[-1], dtype=torch.bool, device=log_adjacency.device)
+    neighbours = log_adjacency.masked_fill(itself, -torch.inf)
+    log_degrees = neighbours.logsumexp(-1)
+    half = log_degrees / 2
+    return (neighbours - half[..., :, None] - half[..., None, :]).exp(), log_degrees
 
 
 def aggregate(nodes: Tensor, adjacency: Tensor) -> Tensor:

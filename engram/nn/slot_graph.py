@@ -31,13 +31,14 @@ class SlotGraph(ContinualGraph):
         if not self.transductive:
             support, labels, query = graph.one_graph_per_query(support, labels, query)
         nodes = torch.cat([support, query], 2)
-        edges, drawn, hidden = self(nodes, labels, task.n_way, self._state(history, n_tasks, nodes), samples)
+        state = self._state(history, n_tasks, nodes)
+        edges, drawn, hidden, degrees = self(nodes, labels, task.n_way, state, samples)
         if not self.transductive:  # B * Q graphs become B tasks again
             edges = graph.merge_query_graphs(edges, n_query)
             drawn = drawn.squeeze(-2).unflatten(2, (-1, n_query))
             hidden = None if hidden is None else hidden.unflatten(1, (-1, n_query))
         histories: list[tuple[Tensor, ...]] = [() if hidden is None else (hidden[step],) for step in range(len(query))]
-        return GraphAnswer(edges, drawn, hidden), histories
+        return GraphAnswer(edges, drawn, hidden, degrees), histories
 
     def _state(self, history: tuple[Tensor, ...], n_tasks: int, nodes: Tensor) -> Tensor | None:
         """The slots' past, refused where it is of another shape."""

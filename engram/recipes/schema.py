@@ -6,7 +6,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +17,8 @@ from engram.recipes.structure import structure
 RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "betas", "class_batch", "drop_unlabelled", "freeze_backbone", "milestones"}
 LATER |= {"stream_length_range", "pool_range", "recurrence_gap", "drift", "hidden_labels_shown", "select_on_test"}
-LATER |= {"nesterov", "milestone_factors", "validation_queries", "n_query_range"}
-"""keys that came after the first runs: left out of a digest where they are not used, so that it stays the same"""
+LATER |= {"nesterov", "milestone_factors", "validation_queries", "norm_start", "n_query_range"}
+"""keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,9 @@ class TrainSettings:
     schedule_factor: float = 0.5
     clip: Literal["none", "global", "per-group", "per-tensor", "value"] = "none"
     clip_value: float = 0.0
+    norm_start: Literal["ones", "uniform"] = "ones"
+    """weights of BatchNorm at the start, in backbone and head: 1 (or as a backbone with a rule of its own has them),
+    or uniform in (0, 1) as PyTorch drew them before 1.2"""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 applies where the device has it; on the CPU training stays fp32; products in fp32 are TF32 ones on a GPU"""
     validate_every: int = 1000
@@ -160,12 +163,18 @@ def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
     ``without_seed``: runs that differ in their seed alone have the same digest.
     """
 
-    def used(table: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
-        return {k: v for k, v in table.items() if k not in left_out and (v or k not in LATER)}
+    def used(table: Mapping[str, Any], kind: type, *left_out: str) -> dict[str, Any]:
+        defaults = {f.name: f.default for f in fields(kind) if f.name in LATER}
 
-    decisive = used(settings, "name", "description", "paper")
-    for name in ("data", "train", "test"):
-        decisive[name] = used(decisive[name], *(["seed"] if without_seed and name == "train" else []))
+        def is_default(key: str, value: Any) -> bool:  # JSON and TOML know lists alone
+            return key in defaults and (tuple(value) if isinstance(value, list) else value) == defaults[key]
+
+        return {k: v for k, v in table.items() if k not in left_out and not is_default(k, v)}
+
+    decisive = used(settings, Recipe, "name", "description", "paper")
+    for name, kind in (("data", DataSettings), ("train", TrainSettings), ("test", TestSettings)):
+        seed = ["seed"] if without_seed and name == "train" else []
+        decisive[name] = used(decisive[name], kind, *seed)
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -59,8 +59,8 @@ class ResultRow:
 def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     """Finished train and bench runs, the latest of equal ones; failed runs keep a row of their own.
 
-    Equal means: the same recipe digest, protocol and tasks. A failed run neither replaces a result nor is replaced. An
-    interrupted run stands until a later run of the same recipe has finished.
+    Equal means: the same recipe digest, origin, protocol and tasks. A failed run neither replaces a result nor is
+    replaced. An interrupted run stands until a later run of the same recipe has finished.
     """
     trainers = Trainers(records)
     kept: dict[tuple[str, ...], ResultRow] = {}
@@ -68,7 +68,8 @@ def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
         trained = record.training or trainers.of(record).training
         if record.status == "finished":
             for evaluation in record.evaluations:
-                questions = (record.recipe_digest, _canonical(evaluation.protocol), evaluation.tasks_digest)
+                asked = _canonical(evaluation.protocol), evaluation.tasks_digest
+                questions = (record.recipe_digest, str(record.origin), *asked)
                 kept[questions] = ResultRow(record, evaluation, evaluation.protocol, trained)
             kept.pop((record.recipe_digest, "interrupted"), None)
         else:

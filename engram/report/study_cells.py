@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engram.bench.metrics import in_last_quarter
+from engram.card import Revision
 from engram.ledger import RunRecord
 from engram.recipes import Recipe
 from engram.report.statistics import Difference, Estimate, difference, estimate
@@ -78,6 +79,11 @@ class Filled:
         return bool(answer.training.get("features") or answer.record.recipe["train"].get("freeze_backbone"))
 
     @property
+    def since(self) -> tuple[Revision, ...]:
+        """Changes of the method's behaviour that came after these runs."""
+        return self.first[0].since if self.answers else ()
+
+    @property
     def cut(self) -> str:
         """``3,606 of 30,000 iterations`` where training stopped before its recipe's end; "" otherwise."""
         answer = self.first[0]
@@ -96,7 +102,8 @@ def scale_text(cell: Filled) -> str:
     """``full schedule, 70,000 iterations``, ``short, 4,176 of 8,000 iterations, frozen encoder``"""
     scale = "full schedule" if cell.scale == "paper" else "short"
     length = cell.cut or (f"{cell.iterations:,} iterations" if cell.iterations else "")
-    return ", ".join(word for word in (scale, length, "frozen encoder" if cell.frozen else "") if word)
+    revision = f"revision {cell.first[0].record.revision}, before a change of the method" if cell.since else ""
+    return ", ".join(word for word in (scale, length, "frozen encoder" if cell.frozen else "", revision) if word)
 
 
 def measured(correct: np.ndarray, measure: str) -> np.ndarray:

@@ -27,6 +27,7 @@ from engram.report.rows import (
     system_name,
     training_cost,
 )
+from engram.revisions import revisions_of
 
 RESULT_HEADER = (
     "System",
@@ -46,6 +47,7 @@ NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: ex
 NO_RUNS = "No runs are recorded yet."
 FOLDED = "<details>\n<summary>Accuracy by position in streams of up to 16 tasks</summary>\n\n{}\n\n</details>"
 OTHERS = "Runs of these recipes with other settings: [other runs](../runs.md)."
+UNKNOWN_START = "Rows over frozen features or an earlier encoder: records from before 2026-11-16 do not say its digest."
 LONGEST = 16
 """stream whose positions a method's page lists; longer ones are curves in docs/memory.md"""
 PAGELESS = ("chance", "pixel_centroid")
@@ -66,7 +68,9 @@ def _recipe_cell(row: ResultRow) -> str:
     seed = (row.record.recipe.get("train") or {}).get("seed", row.record.seed)
     variant = f", seed {seed}, settings {row.record.recipe_digest[:6]}" if row.shared_name else ""
     chosen = f", **{SELECTION_MARK}**" if (row.record.recipe.get("train") or {}).get("select_on_test") else ""
-    return f"{dataset_name(row.protocol)}, `{row.record.recipe_name}`{variant}{chosen}"
+    since = revisions_of(row.record.method, row.record.recipe.get("method_settings") or {})[row.record.revision :]
+    earlier = f", revision {row.record.revision}, before: {'; '.join(r.what for r in since)}" if since else ""
+    return f"{dataset_name(row.protocol)}, `{row.record.recipe_name}`{variant}{chosen}{earlier}"
 
 
 def results_table(records: Sequence[RunRecord], method: str, runs: str = "results/runs") -> str:
@@ -85,6 +89,8 @@ def results_table(records: Sequence[RunRecord], method: str, runs: str = "result
     notes = [NOTE]
     if any(r.protocol.get("slot_order") == "class-order" for r in rows):
         notes.append(f'Rows marked "{CLASS_ORDER_MARK}" are not evidence that history helps.')
+    if any(r.record.version == 1 and r.record.builds_on for r in rows):
+        notes.append(UNKNOWN_START)
     if len(rows) < len(found):
         notes.append(OTHERS)
     return f"{table}\n\n{' '.join(notes)}"
@@ -116,7 +122,9 @@ def _of_today(rows: Sequence[ResultRow]) -> list[ResultRow]:
     today = {name: digest_of(load_recipe(name).to_dict(), without_seed=True) for name in names}
 
     def kept(row: ResultRow) -> bool:
-        return digest_of(row.record.recipe, without_seed=True) == today.get(row.record.recipe_name)
+        revision = len(revisions_of(row.record.method, row.record.recipe.get("method_settings") or {}))
+        digest = digest_of(row.record.recipe, without_seed=True)
+        return digest == today.get(row.record.recipe_name) and row.record.revision == revision
 
     answered = {(r.record.recipe_name, describe_protocol(r.protocol)) for r in rows if kept(r)}
     return [r for r in rows if kept(r) or (r.record.recipe_name, describe_protocol(r.protocol)) not in answered]

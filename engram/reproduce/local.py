@@ -14,6 +14,7 @@ from engram.reproduce.place import Place, checkpoint_state
 from engram.reproduce.plan import Planned
 from engram.reproduce.process import Ended, run_commands
 from engram.reproduce.steps import commands_of
+from engram.revisions import revisions_of
 from engram.studies.jobs import Job
 
 
@@ -75,5 +76,6 @@ def record_failure(job: Job, place: Place, ended: Ended) -> None:
         training={key: state[key] for key in ("iteration", "seconds") if key in state},
         error=ended.sentence,
         note=f"study {', '.join(job.studies)}",
+        revision=len(revisions_of(recipe.method, recipe.method_settings)),
     )
     write(place.results, record)

@@ -10,7 +10,7 @@ from typing import Literal
 from engram.reproduce.estimate import START, StepTimes
 from engram.reproduce.place import Place, checkpoint_state, why_no_data
 from engram.studies.jobs import Job, jobs_of
-from engram.studies.matching import Ledger
+from engram.studies.matching import Answer, Ledger
 from engram.studies.questions import Ask
 from engram.studies.records import conflicts, trusted_records
 from engram.studies.schema import ScaleName, Study
@@ -79,10 +79,15 @@ def _missing(jobs: Sequence[Job], ledger: Ledger, place: Place) -> dict[str, tup
     found = {}
     for job in (j for j in jobs if j.cell):
         seed = job.recipe.train.seed
-        found[job.key] = tuple(a for a in job.asks if seed not in ledger.answers(job.recipe, a, job.scale))
+        found[job.key] = tuple(a for a in job.asks if not _answered(ledger.answers(job.recipe, a, job.scale).get(seed)))
     wanted = {_starts_from(job, place) for job in jobs if found.get(job.key)}
     makers = [job for job in jobs if job.folder and job.folder in wanted and not _has_weights(job, ledger)]
     return found | {job.key: job.asks for job in makers}
+
+
+def _answered(answers: Sequence[Answer] | None) -> bool:
+    """Whether a question is answered as the method behaves today."""
+    return answers is not None and not any(answer.since for answer in answers)
 
 
 def _planned(

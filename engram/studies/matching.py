@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from engram.card import Revision
 from engram.ledger import Evaluation, RunRecord, Trainers
 from engram.recipes import Recipe
 from engram.recipes.schema import digest_of
+from engram.revisions import revisions_of
 from engram.studies.questions import Ask, answers_to, expected_protocols
 from engram.studies.schema import ScaleName
 
@@ -31,6 +33,11 @@ class Answer:
         return self.trainer.training
 
     @property
+    def since(self) -> tuple[Revision, ...]:
+        """Changes of the method's behaviour that came after this answer."""
+        return revisions_of(self.record.method, self.record.recipe["method_settings"])[self.record.revision :]
+
+    @property
     def complete(self) -> bool:
         """Trained for all iterations of its recipe, or a method that is not trained. Without the run's record: no."""
         done = self.training.get("iterations")
@@ -38,7 +45,12 @@ class Answer:
 
 
 class Ledger:
-    """Finished records by recipe, whatever the seed; the newest of equal questions counts."""
+    """Finished records by recipe, whatever the seed; the newest of equal questions counts.
+
+    Runs of one recipe may differ in origin: the revision of the method, and the weights or features they started from.
+    One origin counts, that of today's revision or the nearest before it, and of the newest run; the others are never
+    pooled with it.
+    """
 
     def __init__(self, records: Sequence[RunRecord]) -> None:
         self.records = sorted(records, key=lambda r: (r.started, r.run_id))
@@ -59,7 +71,7 @@ class Ledger:
     def answers(self, recipe: Recipe, ask: Ask, scale: ScaleName) -> dict[int, list[Answer]]:
         """seed -> the newest answer to each protocol of the question; seeds that answered all of them."""
         wanted = expected_protocols(recipe, ask)
-        found: dict[int, dict[int, Answer]] = {}
+        found: dict[tuple[Any, ...], dict[int, dict[int, Answer]]] = {}
         for record in self.runs(recipe):
             for evaluation in record.evaluations:
                 answer = Answer(record, evaluation, self.trainers.of(record))
@@ -67,23 +79,33 @@ class Ledger:
                     continue
                 for number, expected in enumerate(wanted):
                     if answers_to(evaluation.protocol, expected):
-                        found.setdefault(answer.seed, {})[number] = answer
-        return {
-            seed: [answers[n] for n in range(len(wanted))]
-            for seed, answers in sorted(found.items())
-            if len(answers) == len(wanted)
-        }
+                        found.setdefault(record.origin, {}).setdefault(answer.seed, {})[number] = answer
+        whole = [
+            {
+                seed: [answers[n] for n in range(len(wanted))]
+                for seed, answers in sorted(seeds.items())
+                if len(answers) == len(wanted)
+            }
+            for seeds in found.values()
+        ]
+        return max(filter(None, whole), key=_newest, default={})
 
     def trainings(self, recipe: Recipe) -> dict[int, RunRecord]:
         """seed -> the newest finished training run with validation curves."""
         runs = [r for r in self.runs(recipe) if r.kind == "train" and r.curves.get("iteration")]
-        return {int(r.recipe["train"]["seed"]): r for r in runs}
+        newest = max(runs, key=lambda r: (r.revision, r.started), default=None)
+        return {int(r.recipe["train"]["seed"]): r for r in runs if newest and r.origin == newest.origin}
 
     @cached_property
     def _audits(self) -> dict[str, RunRecord]:
         audits = [r for r in self.records if r.kind == "audit" and r.status == "finished"]
-        return {digest_of(r.recipe, without_seed=True): r for r in audits}
+        return {digest_of(r.recipe, without_seed=True): r for r in sorted(audits, key=lambda r: r.revision)}
 
     def audit(self, recipe: Recipe) -> RunRecord | None:
         """The newest finished audit of a recipe."""
         return self._audits.get(digest_of(recipe.to_dict(), without_seed=True))
+
+
+def _newest(answers: Mapping[int, list[Answer]]) -> tuple[int, str, str]:
+    records = [answer.record for of_seed in answers.values() for answer in of_seed]
+    return max((r.revision, r.started, r.run_id) for r in records)

@@ -9,6 +9,7 @@ import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from engram.bench.per_task import read_tasks
 from engram.errors import EngramError
 from engram.ledger import Evaluation, RunRecord, read_ledger, record_path
 from engram.recipes.schema import digest_of
+from engram.revisions import revisions_of
 
 ROUNDING = 1e-3
 """per-task results may be kept in half precision"""
@@ -41,6 +43,11 @@ def _problem(record: RunRecord, folder: Path) -> str:
         return "its recipe is not whole"
     if digest != record.recipe_digest:
         return f"its recipe has the digest {digest} but it says {record.recipe_digest}"
+    if record.version > 1 and record.evaluations and record.builds_on and not record.start:
+        return f"it builds on {record.builds_on} but does not say by which digest"
+    known = len(revisions_of(record.method, record.recipe["method_settings"]))
+    if record.revision > known and ":" not in record.method:
+        return f"it is of revision {record.revision} of {record.method} but this Engram knows {known}: update it"
     for evaluation in (e for e in record.evaluations if e.tasks_file):
         try:
             accuracy = correctness(evaluation, folder).mean()
@@ -66,11 +73,12 @@ def conflicts(records: Sequence[RunRecord]) -> list[str]:
 
     Such runs differ in what a digest does not hold: the device, or the minutes of a time box. The newest counts.
     """
-    newest: dict[tuple[str, ...], tuple[RunRecord, Evaluation]] = {}
+    newest: dict[tuple[Any, ...], tuple[RunRecord, Evaluation]] = {}
     sentences = []
     for record in sorted((r for r in records if r.status == "finished"), key=lambda r: (r.started, r.run_id)):
         for evaluation in record.evaluations:
-            questions = (record.recipe_digest, json.dumps(evaluation.protocol, sort_keys=True), evaluation.tasks_digest)
+            asked = json.dumps(evaluation.protocol, sort_keys=True), evaluation.tasks_digest
+            questions = (record.recipe_digest, record.origin, *asked)
             before = newest.get(questions)
             newest[questions] = (record, evaluation)
             if before and before[1].metrics.get("accuracy") != evaluation.metrics.get("accuracy"):

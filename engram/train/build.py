@@ -10,12 +10,16 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from engram.card import Revision
 from engram.data.pixels import NORMALISATIONS
 from engram.errors import EngramError, nearest
 from engram.methods import METHODS
 from engram.nn.backbones import build_backbone
 from engram.nn.encoder import Encoder
+from engram.nn.task_layers import TaskNorm
+from engram.nn.task_norm import TaskBatchNorm
 from engram.recipes.schema import Recipe, structure
 from engram.types import EmbeddingMethod, Method, MethodCard
 
@@ -27,6 +31,11 @@ def resolve_method(name: str) -> type[Method]:
     if name not in METHODS:
         raise EngramError(f"there is no method '{name}'{nearest(name, METHODS)} (your own: package.module:Class)")
     return METHODS[name]
+
+
+def revisions(recipe: Recipe) -> tuple[Revision, ...]:
+    """The changes of behaviour that concern a recipe's model; their number is its revision."""
+    return tuple(r for r in resolve_method(recipe.method).card.revisions if r.concerns(recipe.method_settings))
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -67,10 +76,25 @@ def build_method(
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(recipe.train.seed)
         method = kind(Encoder(_backbone(recipe, image_shape), mean, std, precision), config)
+        # Drawn last, so that all other weights are those of a recipe with norms of 1.
+        if recipe.train.norm_start == "uniform" and not _uniform_norms(method) and len(image_shape) > 1:
+            raise EngramError(
+                f"{recipe.name} [train]: norm_start = 'uniform' but {recipe.method} on {recipe.backbone} has no "
+                f"BatchNorm with weights: use 'ones'"
+            )
     method = method.to(device)
     # The encoder hands images on in channels-last layout; weights in the same layout save a conversion each step.
     method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return method
+
+
+def _uniform_norms(method: nn.Module) -> int:
+    """Draw the weights of every BatchNorm anew, uniform in (0, 1); how many layers have some."""
+    norms = [part for part in method.modules() if isinstance(part, _BatchNorm | TaskNorm | TaskBatchNorm)]
+    weights = [norm.weight for norm in norms if norm.weight is not None]
+    for weight in weights:
+        nn.init.uniform_(weight)
+    return len(weights)
 
 
 def _normalisation(recipe: Recipe, image_shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:

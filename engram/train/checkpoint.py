@@ -61,6 +61,9 @@ class RunState:
     validation_seconds: float
     features: str = ""
     """who made the features it was trained on; "" for images, and for features in runs of before this was kept"""
+    revision: int = 0
+    start: dict[str, str] = field(default_factory=dict)
+    """revision of the method (`engram.card`) when the run began; digests of the weights and features it started from"""
     digests: dict[str, str] = field(default_factory=dict)
     """sha256 of each safetensors file"""
     engram_version: str = field(default_factory=lambda: software_versions()["engram"])
@@ -138,8 +141,7 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
 
     With ``method`` a checkpoint of another method is refused.
     """
-    path = located(path)
-    folder = path if (path / "state.json").exists() else _choose(path, which)
+    folder = path if ((path := located(path)) / "state.json").exists() else _choose(path, which)
     where = folder / "state.json"
     try:
         raw = json.loads(where.read_text())

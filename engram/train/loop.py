@@ -5,8 +5,7 @@ A run that was stopped and resumed continues as if it had not been: on the CPU b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +16,10 @@ from engram.bench.evaluate import Result
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.nn import fused, native
-from engram.nn.backbones.conv import ConvBlock
-from engram.nn.graph import PointwiseNet
 from engram.recipes.schema import Recipe
+from engram.train.company import DeviceUse
+from engram.train.fast_arithmetic import fast_arithmetic, knows_our_layers
 from engram.train.lock import RunLock
-from engram.train.memory import kept_memory
 from engram.train.progress import Display, Pace, ScalarLog
 from engram.train.signals import StopRequest
 from engram.train.start import start_backbone
@@ -46,6 +44,9 @@ class TrainOutcome:
     training: dict[str, Any]
     """iterations, seconds, tasks_per_second, best_iteration, best_accuracy, parameters, stopped_by, card, ..."""
     run_id: str
+    revision: int
+    start: dict[str, str]
+    """digests of the weights and features it started from"""
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def train(
     trainer = Trainer(recipe, stores, Path(run_folder), device, precision, plain, micro_batch)
     on_features = len(stores["train"].image_shape) == 1
     if recipe.backbone_weights and not resume and not on_features:  # a resumed run has weights, features had theirs
-        start_backbone(trainer.method, recipe)
-    with RunLock(trainer.folder), _fast_arithmetic(device), fused.plain(plain):
+        trainer.start["weights"] = start_backbone(trainer.method, recipe)
+    with RunLock(trainer.folder), fast_arithmetic(device), fused.plain(plain):
         trainer.begin(resume)
         title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"
         with (
@@ -114,14 +115,17 @@ def train(
             if why := trainer.captured and fused.missing():
                 display.say(f"fused kernels are not used, as {why}")
             calls = fused.calls()
-            if why := device.type == "cpu" and _could_use(trainer) and native.missing():
+            if why := device.type == "cpu" and knows_our_layers(trainer.method) and native.missing():
                 display.say(f"kernels in C are not used, as {why}: steps take up to twice as long")
+            use = DeviceUse(device)
             stopped_by = _Loop(trainer, limits, display, scalars, stop, on_validation).run()
         trainer.load_best()
     status: Literal["finished", "interrupted"] = "interrupted" if stopped_by == "signal" else "finished"
     ours = "triton" if device.type == "cuda" else "c"
     training = _summary(trainer, stopped_by) | {"kernels": ours if fused.calls() > calls else "library"}
-    return TrainOutcome(trainer.method.eval(), status, trainer.curves, training, trainer.run_id)
+    training["device_use"] = use.summary()
+    method, began = trainer.method.eval(), (trainer.run_id, trainer.revision, trainer.start)
+    return TrainOutcome(method, status, trainer.curves, training, *began)
 
 
 @dataclass
@@ -219,32 +223,3 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
         "resumed_from": trainer.resumed_from,
         "card": asdict(trainer.method.card),
     }
-
-
-def _could_use(trainer: Trainer) -> bool:
-    """Whether the method has layers that the kernels in C know."""
-    blocks = [part for part in trainer.method.modules() if isinstance(part, ConvBlock | PointwiseNet)]
-    norms = [norm for part in blocks for norm in (part.norms if isinstance(part, PointwiseNet) else [part[1]])]
-    return fused.allowed() and any(native.known(norm) for norm in norms)
-
-
-@contextmanager
-def _fast_arithmetic(device: torch.device) -> Iterator[None]:
-    """While training: TF32 and cuDNN's search for fast kernels on a GPU, memory kept and kernels in C on the CPU."""
-    switches: tuple[tuple[Any, str], ...] = (
-        (torch.backends.cuda.matmul, "allow_tf32"),
-        (torch.backends.cudnn, "allow_tf32"),
-        (torch.backends.cudnn, "benchmark"),
-    )
-    if device.type != "cuda":
-        with kept_memory(), native.in_use():
-            yield
-        return
-    before = [getattr(module, name) for module, name in switches]
-    try:
-        for module, name in switches:
-            setattr(module, name, True)
-        yield
-    finally:
-        for (module, name), value in zip(switches, before, strict=True):
-            setattr(module, name, value)

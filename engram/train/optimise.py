@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -115,6 +115,46 @@ def clip_gradients(parameters: Iterable[Tensor], kind: str, value: float) -> Non
         norms = torch.stack(torch._foreach_norm(gradients))
         factors = (value / (norms + 1e-6)).clamp(max=1.0)
         torch._foreach_mul_(gradients, factors.unbind())
+
+
+def step_by_chance(optimiser: Optimizer, chance: float | Tensor) -> None:
+    """A step with a probability of ``chance``; without it weights, momentum and decay stay as they are, to the bit.
+
+    The coin is tossed on the device, so nothing waits for it and each replay of a captured step tosses anew. The fused
+    kernels learn of it as of an overflow of scaled gradients, for which they leave out an update as a whole.
+    """
+    for group in optimiser.param_groups:
+        for parameter in group["params"] if group.get("momentum") else ():
+            if parameter.grad is not None:  # made by a first step that is then left out, it would hold anything
+                optimiser.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+    coin = torch.rand((), device=optimiser.param_groups[0]["params"][0].device)
+    optimiser.found_inf = (coin >= chance).float()  # type: ignore[attr-defined]
+    optimiser.step()
+
+
+def pack_optimisers(optimisers: Sequence[Optimizer]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """`pack_optimiser` of each: the first as if it were alone, the tensors of others with their number before."""
+    tensors, structure = pack_optimiser(optimisers[0])
+    others = []
+    for number, optimiser in enumerate(optimisers[1:], 1):
+        own, told = pack_optimiser(optimiser)
+        tensors |= {f"{number}/{name}": value for name, value in own.items()}
+        others.append(told)
+    return tensors, structure | ({"others": others} if others else {})
+
+
+def unpack_optimisers(optimisers: Sequence[Optimizer], tensors: dict[str, Tensor], packed: dict[str, Any]) -> None:
+    """Put back what `pack_optimisers` gave; another number of optimisers is that of another way to learn."""
+    structures = [packed, *packed.get("others", [])]
+    if len(structures) != len(optimisers):
+        raise EngramError(
+            f"the checkpoint holds the state of {len(structures)} optimiser(s) but this method makes {len(optimisers)} "
+            f"update(s) in a step: start a new run in another folder"
+        )
+    for number, (optimiser, structure) in enumerate(zip(optimisers, structures, strict=True)):
+        split = {name: name.rpartition("/") for name in tensors}
+        own = {last: tensors[name] for name, (before, _, last) in split.items() if int(before or 0) == number}
+        unpack_optimiser(optimiser, own, structure)
 
 
 def pack_optimiser(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -28,7 +28,7 @@ from engram.ledger import (
 )
 from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.train.batches import asked_protocol
-from engram.train.build import choose_device, resolve_method
+from engram.train.build import choose_device, resolve_method, revisions
 from engram.train.failures import explain
 from engram.train.features import SPLITS, check_maker, open_stores
 from engram.train.loop import TrainOutcome
@@ -182,6 +182,7 @@ def _blank_record(recipe: Recipe, device: torch.device, started: str) -> RunReco
         commit=current_commit(),
         device=describe_device(device),
         versions=software_versions(),
+        revision=len(revisions(recipe)),
     )
 
 
@@ -201,6 +202,7 @@ def _complete(
         seconds=round(seconds, 3),
         curves=outcome.curves,
         training=outcome.training,
+        start=outcome.start,
     )
     stem = record_path(folder, record).with_suffix("").name
     evaluations = []

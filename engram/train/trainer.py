@@ -26,15 +26,10 @@ from engram.train.batches import (
     validation_protocol,
     validation_split,
 )
-from engram.train.build import build_method
+from engram.train.build import build_method, revisions
 from engram.train.capture import Stepper
-from engram.train.optimise import (
-    build_optimiser,
-    learning_rate_factor,
-    pack_optimiser,
-    set_learning_rate,
-    unpack_optimiser,
-)
+from engram.train.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
+from engram.train.start import check_same_run
 from engram.train.update import Update
 from engram.train.window import LOWER_RATE, LossWindow
 
@@ -59,12 +54,13 @@ class Trainer:
         self.method = build_method(recipe, stores["train"].image_shape, device, precision)
         if not self.method.card.trainable:
             raise EngramError(f"method '{recipe.method}' has nothing to train: bench it directly")
+        self.revision = len(revisions(recipe))
+        self.start = {"features": stores["train"].digest[:16]} if stores["train"].maker else {}
         self._check_base_classes(stores["train"])
         if self.settings.freeze_backbone:
             self.method.backbone.requires_grad_(False)
         self.captured = device.type == "cuda" and not plain
-        self.optimiser = build_optimiser(self.method, self.settings, device, self.captured)
-        self.update = Update(self.method, self.optimiser, self.settings, micro_batch)
+        self.update = Update(self.method, self.settings, device, self.captured, micro_batch)
         self.protocol = training_protocol(recipe).for_store(stores["train"])
         check_ranges(stores["train"], self.protocol, training_ranges(recipe))
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores[chosen_on])
@@ -97,7 +93,7 @@ class Trainer:
             raise EngramError(f"{self.folder} holds a run up to {last.name}: resume it, or choose another folder")
         saved = checkpoints.load(self.folder, "last", self.recipe.method) if resume else None
         if saved:
-            self._check_same_run(saved)
+            check_same_run(saved, self.recipe, self.protocol.dataset_digest, self.validation.dataset_digest)
         self.val_store = place(self.stores[validation_split(self.recipe)], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
@@ -115,19 +111,6 @@ class Trainer:
         if self.settings.freeze_backbone:
             self.method.backbone.eval()  # else running statistics would still move, and dropout still drop
 
-    def _check_same_run(self, saved: checkpoints.Checkpoint) -> None:
-        state = saved.state
-        for what, old, new in (
-            ("recipe", state.recipe_digest, self.recipe.digest),
-            ("training data", state.dataset_digest, self.protocol.dataset_digest),
-            ("validation data", state.validation["dataset_digest"], self.validation.dataset_digest),
-        ):
-            if old != new:
-                raise EngramError(
-                    f"{saved.folder} cannot be resumed: its {what} has the digest {old[:16]} but yours {new[:16]}; "
-                    f"use what it was started with, or start a new run in another folder"
-                )
-
     def _restore(self, saved: checkpoints.Checkpoint) -> None:
         state = saved.state
         if not state.optimiser:
@@ -135,10 +118,10 @@ class Trainer:
                 f"{saved.folder} holds weights alone, so it cannot be resumed: start from it with [backbone] weights"
             )
         checkpoints.load_weights(self.method, saved)
-        unpack_optimiser(self.optimiser, saved.tensors("optimiser"), state.optimiser)
+        unpack_optimisers(self.update.optimisers, saved.tensors("optimiser"), state.optimiser)
         restore_random_state(self.source, saved.tensors("random"), state.numpy_generator, state.iteration)
         self.window.restore(state.window)
-        self.curves, self.resumed_from = state.curves, state.run_id
+        self.curves, self.resumed_from, self.start = state.curves, state.run_id, state.start
         self.iteration = self.first_iteration = self.saved = state.iteration
         self.validated = int(self.curves["iteration"][-1]) if self.curves else -1
         self.best_accuracy, self.best_iteration = state.best_accuracy, state.best_iteration
@@ -150,7 +133,8 @@ class Trainer:
         settings = self.settings
         factor = learning_rate_factor(settings, self.iteration, progress)
         self.learning_rate = settings.learning_rate * factor
-        set_learning_rate(self.optimiser, factor)
+        for optimiser in self.update.optimisers:
+            set_learning_rate(optimiser, factor)
         names, values = self.stepper(progress)
         self.iteration += 1
         self.window.add(self.iteration, names, values)
@@ -199,7 +183,7 @@ class Trainer:
         return result
 
     def save(self, best: bool = False) -> None:
-        optimiser_tensors, optimiser_structure = pack_optimiser(self.optimiser)
+        optimiser_tensors, optimiser_structure = pack_optimisers(self.update.optimisers)
         state = checkpoints.RunState(
             method=self.recipe.method,
             recipe=self.recipe.to_dict(),
@@ -218,6 +202,8 @@ class Trainer:
             seconds=self.seconds,
             validation_seconds=self.validation_seconds,
             features=self.stores["train"].maker,
+            revision=self.revision,
+            start=self.start,
         )
         parts = self.method.state_dict(), optimiser_tensors, random_state(self.source)
         checkpoints.save(self.folder, state, dict(zip(checkpoints.PARTS, parts, strict=True)), best)

@@ -189,7 +189,23 @@ def test_gamma_weighs_the_bayes_term():
     assert "bayes" not in terms[0.0]
     assert totals[0.0] == pytest.approx(terms[1.0]["edge"].item(), abs=1e-5)
     assert totals[2.0] == pytest.approx(totals[0.0] + 2 * terms[1.0]["bayes"].item(), abs=1e-4)
-    assert set(terms[1.0]) == {"edge", "bayes", "accuracy", "edge_accuracy"}
+    degrees = {"log10_smallest_degree_1", "log10_smallest_degree_2"}
+    assert set(terms[1.0]) == {"edge", "bayes", "accuracy", "edge_accuracy", *degrees}
+
+
+def test_the_smallest_degrees_are_told_in_training_with_the_papers_edges_alone():
+    def told(method: CmlBgnn) -> list[float]:
+        terms = method.loss(batch()).terms
+        return [value.item() for name, value in terms.items() if name.startswith("log10_smallest_degree_")]
+
+    assert np.isfinite(told(build().train())).all() and len(told(build().train())) == 2
+    assert told(build()) == told(build("public").train()) == told(build(history="content").train()) == []
+
+
+def test_the_revision_of_equation_7_concerns_graphs_that_normalise_by_it():
+    concerned = {(edges, history): CmlBgnn.card.revision(config(edges=edges, history=history))
+                 for edges, history in product(("paper", "egnn"), ("none", "slot", "content"))}  # fmt: skip
+    assert [key for key, count in concerned.items() if count] == [("paper", "none"), ("paper", "slot")]
 
 
 @pytest.mark.parametrize("preset", ["paper", "public"])

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from math import log
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +10,8 @@ from engram.methods.proto_net import ProtoNet, ProtoNetConfig
 from engram.nn.backbones import build_backbone
 from engram.nn.heads import class_means, one_hot, squared_distances
 from engram.recipes import load_recipe
-from engram.types import Episode
+from engram.train.build import build_method
+from engram.types import Answers, Episode, TrainBatch
 
 
 def episode(n_way: int = 4, n_shot: int = 3, n_query: int = 6, width: int = 7) -> Episode:
@@ -88,3 +92,19 @@ def test_squared_distances_agree_with_loops() -> None:
 def test_a_temperature_of_zero_is_refused() -> None:
     with pytest.raises(EngramError, match="temperature = 0"):
         method(0.0)
+
+
+def test_norms_that_start_uniform_bring_the_first_loss_down() -> None:
+    """Squared distances grow with the squared weights of the last norm, a third on average; guessing has log 16."""
+    recipe = load_recipe("proto_net/mini_5w1s_short")
+    tiles = torch.randint(0, 256, (1, 64, 3, 4, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    images = tiles.repeat_interleave(8, -1).repeat_interleave(8, -2)
+    labels = torch.arange(16)[None]
+    task = Episode(images[:, :16], labels, images[:, 16:], 16)
+    batch = TrainBatch((task,), (Answers(labels.repeat(1, 3), labels),))
+
+    def first_loss(norm_start: str) -> float:
+        started = replace(recipe, train=replace(recipe.train, norm_start=norm_start))
+        return build_method(started, (3, 32, 32), torch.device("cpu")).loss(batch).total.item()
+
+    assert first_loss("ones") > 2 * first_loss("uniform") > 2 * log(16)

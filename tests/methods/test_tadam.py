@@ -1,4 +1,4 @@
-"""TADAM: its sizes, FiLM and the whole answer in plain loops, the base-class loss, and what learns first."""
+"""TADAM: its sizes and start, FiLM and the whole answer in plain loops, both losses' updates, and what learns first."""
 
 from dataclasses import replace
 
@@ -128,14 +128,30 @@ def test_in_the_first_step_only_the_scalars_of_the_task_embedding_learn():
 
 
 @pytest.mark.parametrize(("progress", "periods"), [(0.0, 1), (0.049, 1), (0.05, 2), (0.5, 11), (0.999, 20)])
-def test_the_share_of_the_base_classes_falls_by_a_tenth_in_each_twentieth(progress, periods):
-    method, given = build(), batch(progress)
+def test_base_classes_are_learned_before_the_tasks_and_a_tenth_more_rarely_in_each_twentieth(progress, periods):
+    method, given = build(), batch()
+    base, tasks = method.objectives()
+    assert base.chance(progress) == pytest.approx(0.9**periods)
+    assert base.chance(torch.tensor(progress)).item() == pytest.approx(0.9**periods)
+    assert tasks.chance is None
     with torch.no_grad():
-        terms, (images, ids) = method.loss(given), given.class_batch
+        images, ids = given.class_batch
         logits = F.linear(method.backbone(images), method.base_classifier.weight, method.base_classifier.bias)
-        base = sum(-logits[i].log_softmax(0)[ids[i]] for i in range(6)) / 6
-    assert terms.terms["base_nll"].item() == pytest.approx(base.item(), rel=1e-5)
-    assert terms.total.item() == pytest.approx((terms.terms["nll"] + 0.9**periods * base).item(), rel=1e-5)
+        expected = sum(-logits[i].log_softmax(0)[ids[i]] for i in range(6)) / 6
+        assert base.loss(given).total.item() == pytest.approx(expected.item(), rel=1e-5)
+        terms = tasks.loss(given)
+    assert torch.equal(terms.total, terms.terms["nll"])
+
+
+def test_the_start_is_that_of_the_public_code():
+    torch.manual_seed(0)
+    method = Tadam(build_backbone("resnet12_film", (3, 84, 84), {}), TadamConfig())
+    for network in (*method.task_embedding.scales, *method.task_embedding.shifts):
+        for layer in (network.first, network.second, network.third):
+            assert layer.weight.std().item() == pytest.approx((0.2 / layer.out_features) ** 0.5, rel=0.05)
+            assert not layer.bias.any()
+    base = method.base_classifier
+    assert base.weight.abs().max().item() == pytest.approx((6 / (512 + 64)) ** 0.5, rel=0.01) and not base.bias.any()
 
 
 def test_without_base_classes_it_learns_from_tasks_alone():
@@ -143,12 +159,15 @@ def test_without_base_classes_it_learns_from_tasks_alone():
     given = replace(batch(), class_batch=None)
     terms = method.loss(given)
     assert method.base_classifier is None and torch.equal(terms.total.detach(), terms.terms["nll"])
+    assert len(method.objectives()) == 1
 
 
-def test_decay_is_for_weights_and_the_scalars_have_their_own():
-    weights, plain, scalars = build(film_decay=0.02).parameter_groups()
+def test_decay_is_for_weights_but_the_base_classifiers_and_the_scalars_have_their_own():
+    method = build(film_decay=0.02)
+    weights, plain, scalars = method.parameter_groups()
     assert all(p.ndim > 1 for p in weights["params"]) and "weight_decay" not in weights
-    assert all(p.ndim == 1 for p in plain["params"]) and plain["weight_decay"] == 0
+    base = method.base_classifier.weight
+    assert [p is base for p in plain["params"] if p.ndim > 1] == [True] and plain["weight_decay"] == 0
     assert len(scalars["params"]) == 2 and scalars["weight_decay"] == 0.02
 
 
@@ -156,6 +175,6 @@ def test_what_it_cannot_do_is_told():
     with pytest.raises(EngramError, match="tadam scales and shifts the layers of its backbone but this one has none"):
         Tadam(Flatten((6,)), TadamConfig())
     with pytest.raises(EngramError, match=r"set class_batch in \[data\]"):
-        build().loss(replace(batch(), class_batch=None))
+        build().objectives()[0].loss(replace(batch(), class_batch=None))
     with pytest.raises(EngramError, match="alpha = 0 but it must be above 0"):
         TadamConfig(alpha=0)

@@ -104,6 +104,32 @@ def test_the_paper_preset_is_its_equations(network):
 
 
 @torch.no_grad()
+def test_scores_may_drift_where_nothing_holds_them(network):
+    """Equation 7 cancels what all edges of a layer share, so training may lower every score without end."""
+    given, answers = inputs(), []
+    for lower in (20, 40, 400):
+        for layer in network.layers:
+            layer.edge_net.out.bias.sub_(lower)
+        answers.append(network(*given))
+    for far in answers[1:]:
+        torch.testing.assert_close(far.edges, answers[0].edges, atol=2e-5, rtol=0)
+        torch.testing.assert_close(far.class_samples, answers[0].class_samples, atol=2e-5, rtol=0)
+    assert answers[0].edges[-1].std() > 0.01
+
+
+@torch.no_grad()
+def test_training_tells_the_smallest_degree_of_each_layer(network):
+    given = inputs()
+    assert network(*given).log10_smallest_degrees is None
+    near = network.train()(*given).log10_smallest_degrees
+    assert near.shape == (LAYERS,) and (near < np.log10(6 + QUERIES)).all() and (near > -20).all()
+    for layer in network.layers:
+        layer.edge_net.out.bias.sub_(1000)
+    far = network(*given).log10_smallest_degrees
+    assert torch.isfinite(far).all() and (far < -400).all()
+
+
+@torch.no_grad()
 def test_the_past_can_be_handed_over(network):
     nodes, labels, n_way = inputs()
     whole = network(nodes, labels, n_way)

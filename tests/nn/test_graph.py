@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from engram.nn import graph
@@ -25,13 +26,47 @@ def test_initial_edges_follow_equation_4():
                 assert edges[task, i, j] == (float(labels[i] == labels[j]) if known else 0.5)
 
 
+def symmetric_scores(low: float, high: float, size: int = 8) -> np.ndarray:
+    scores = np.random.default_rng(0).uniform(low, high, (size, size))
+    return np.triu(scores) + np.triu(scores, 1).T
+
+
+def normalised(scores: np.ndarray | torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A and log D in single precision."""
+    return graph.symmetric_normalisation(F.logsigmoid(torch.as_tensor(scores, dtype=torch.float32)))
+
+
 def test_symmetric_normalisation_is_the_matrix_product_of_equation_7():
-    adjacency = np.random.default_rng(0).uniform(0.1, 1, (6, 6))
-    adjacency = adjacency + adjacency.T
+    scores = symmetric_scores(-6, 6)
+    adjacency = 1 / (1 + np.exp(-scores))
     bare = adjacency - np.diag(np.diag(adjacency))
     root = np.diag(bare.sum(1) ** -0.5)
-    found = graph.symmetric_normalisation(torch.tensor(adjacency))
-    np.testing.assert_allclose(found, root @ bare @ root, atol=1e-7)
+    found, log_degrees = normalised(scores)
+    np.testing.assert_allclose(found, root @ bare @ root, rtol=1e-6)
+    np.testing.assert_allclose(log_degrees, np.log(bare.sum(1)), atol=1e-6)
+
+
+@pytest.mark.parametrize("shift", [-40, -200])
+def test_a_factor_common_to_all_edges_cancels_however_small(shift):
+    """Sigmoids of scores below -12 are exponentials to within 1e-5, and those of a single number underflow at -104."""
+    scores = symmetric_scores(-22, -12)
+    (near, near_degrees), (far, far_degrees) = normalised(scores), normalised(scores + shift)
+    torch.testing.assert_close(far, near, rtol=1e-4, atol=0)
+    torch.testing.assert_close(far_degrees, near_degrees + shift, rtol=1e-6, atol=1e-5)
+    assert near[near > 0].max() > 10 * near[near > 0].min()  # far from the same everywhere
+
+
+@pytest.mark.parametrize("level", [-60, -200])
+def test_gradients_of_the_smallest_edges_are_those_of_larger_ones(level):
+    """A node likes itself (0 on the diagonal), which must neither overflow nor count."""
+    gradients = []
+    for mean in (-20, level):
+        scores = torch.tensor(symmetric_scores(mean - 3, mean + 3)).fill_diagonal_(0).float().requires_grad_()
+        adjacency, _ = normalised(scores)
+        adjacency.square().sum().backward()
+        gradients.append(scores.grad)
+    assert torch.isfinite(gradients[1]).all() and gradients[1].abs().max() > 0.01
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
 
 
 def test_aggregate_sums_the_neighbours_of_equation_5():
@@ -103,7 +138,7 @@ def test_the_diagonal_of_the_old_edges_does_not_matter():
     other = edges + 5 * torch.eye(8)
     assert torch.equal(graph.update_two_channels(similarity, edges), graph.update_two_channels(similarity, other))
     assert torch.equal(graph.aggregate_two_channels(nodes, edges), graph.aggregate_two_channels(nodes, other))
-    assert torch.equal(graph.symmetric_normalisation(edges), graph.symmetric_normalisation(other))
+    assert torch.equal(*(graph.symmetric_normalisation(given.log())[0] for given in (edges, other)))
 
 
 def test_an_undecided_similarity_leaves_the_edges_as_they_were():

@@ -96,6 +96,8 @@ def test_a_stage_is_its_modules(shape: tuple[int, ...], padding: int, wants_grad
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a_pair_that_counts_twice_trains_as_two(dropout: float) -> None:
     net = graph.PointwiseNet([16, 32, 16], outputs=1, dropout=dropout, dropout_each=True)
+    for norm in net.norms:
+        nn.init.uniform_(norm.weight)  # not 1, which a kernel might forget
     plain, answers = copy.deepcopy(net), []
     nodes, gradient = torch.randn(5, 6, 16), torch.randn(5, 6, 6, 1)
     for fast, module in ((True, net), (False, plain)):

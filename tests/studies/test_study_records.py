@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from study_ledger import add_record
 
+from engram.card import Revision
 from engram.errors import EngramError
 from engram.ledger import read_record, record_path
-from engram.recipes import load_recipe
+from engram.recipes import load_recipe, schema
 from engram.recipes.schema import digest_of
+from engram.revisions import REVISIONS
 from engram.studies import load_study
 from engram.studies.jobs import jobs_of, with_seed
 from engram.studies.matching import Ledger
@@ -80,6 +82,69 @@ def test_answers_are_matched_by_protocol_seed_and_scale(tmp_path: Path) -> None:
     assert list(ledger.answers(recipe, SHUFFLED, "short")) == [222]
     other = replace(recipe, train=replace(recipe.train, learning_rate=0.5))
     assert not ledger.answers(other, (), "short")
+
+
+RECORDS = sorted((Path(__file__).parents[2] / "results" / "runs").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda p: p.stem)
+def test_the_digest_of_a_committed_record_is_still_that_of_its_recipe(path: Path) -> None:
+    record = read_record(path)
+    assert digest_of(record.recipe) == record.recipe_digest
+
+
+def test_a_later_key_is_left_out_of_a_digest_at_its_declared_default_whatever_that_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The default of learning_rate is 0.001 and that of names "anonymous": none of them is empty."""
+    recipe = load_recipe(QUICK)
+    before = digest_of(recipe.to_dict())
+    monkeypatch.setattr(schema, "LATER", schema.LATER | {"learning_rate", "names"})
+    plain = replace(
+        recipe, train=replace(recipe.train, learning_rate=1e-3), data=replace(recipe.data, names="anonymous")
+    )
+    silent = plain.to_dict()
+    del silent["train"]["learning_rate"], silent["data"]["names"], silent["test"]["names"]
+    assert digest_of(plain.to_dict()) == digest_of(silent) != before
+    other = replace(plain, train=replace(plain.train, learning_rate=0.0))
+    assert digest_of(other.to_dict()) != digest_of(plain.to_dict())  # empty, but not the default
+
+
+def test_runs_of_another_revision_or_start_are_never_pooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe(QUICK)
+    add_record(tmp_path, QUICK, seed=111, number=1)
+    add_record(tmp_path, QUICK, seed=222, number=2, start={"weights": "aa"})
+    add_record(tmp_path, QUICK, seed=333, number=3, start={"weights": "bb"})
+    add_record(tmp_path, QUICK, seed=444, number=4, start={"weights": "aa"})
+    ledger = Ledger(trusted_records(tmp_path)[0])
+    assert list(ledger.answers(recipe, (), "short")) == [222, 444]  # the origin of the newest run
+    assert list(ledger.trainings(recipe)) == [222, 444]
+    monkeypatch.setitem(REVISIONS, "cml_bgnn", (Revision("mended"),))
+    ((old, *_), *_) = ledger.answers(recipe, (), "short").values()
+    assert [r.what for r in old.since] == ["mended"]  # shown as what they are until there is a new run
+    add_record(tmp_path, QUICK, seed=555, number=5)
+    found = Ledger(trusted_records(tmp_path)[0]).answers(recipe, (), "short")
+    assert list(found) == [555] and not found[555][0].since
+
+
+def test_a_record_that_does_not_say_what_it_starts_from_is_left_out(tmp_path: Path) -> None:
+    started = replace(load_recipe(QUICK), backbone_weights="runs/stage_one")
+    add_record(tmp_path, started, start={})
+    add_record(tmp_path, QUICK, number=2, revision=7)
+    add_record(tmp_path, started, start={}, version=1, number=3)  # from before digests were kept: known as such
+    records, problems = trusted_records(tmp_path)
+    assert [r.version for r in records] == [1]
+    assert any("builds on runs/stage_one but does not say by which digest" in p for p in problems)
+    assert any("revision 7 of cml_bgnn but this Engram knows" in p for p in problems)
+
+
+def test_a_record_without_revision_is_told(tmp_path: Path) -> None:
+    path = record_path(tmp_path, add_record(tmp_path, QUICK))
+    raw = json.loads(path.read_text())
+    del raw["revision"], raw["seal"]
+    path.write_text(json.dumps(raw))
+    with pytest.raises(EngramError, match="it does not say its revision"):
+        read_record(path)
 
 
 def test_a_bench_counts_as_complete_by_the_run_that_trained_it(tmp_path: Path) -> None:

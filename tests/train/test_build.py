@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -127,6 +128,45 @@ def test_same_seed_same_weights_whatever_was_drawn_before() -> None:
     assert all(torch.equal(first[k], second[k]) for k in first)
     other = build_method(replace(RECIPE, train=replace(RECIPE.train, seed=1)), (1, 16, 16), CPU).state_dict()
     assert not all(torch.equal(first[k], other[k]) for k in first)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("proto_net", {}),
+        ("egnn", {"n_layers": 1, "width": 96}),
+        ("cml_bgnn", {"n_layers": 1, "bayes": "edge"}),
+        ("reptile", {}),  # norms of our own, written for vmap
+        ("relation_net", {"statistics": "task"}),  # and those that normalise each task by itself
+    ],
+)
+def test_norms_start_uniform_and_all_other_weights_as_ever(method: str, settings: dict[str, Any]) -> None:
+    ones = replace(RECIPE, method=method, method_settings=settings)
+    if method == "relation_net":
+        ones = replace(ones, backbone="conv64_relation")
+    uniform = replace(ones, train=replace(ones.train, norm_start="uniform"))
+    before, after, again = (build_method(recipe, (1, 28, 28), CPU).state_dict() for recipe in (ones, uniform, uniform))
+    assert before.keys() == after.keys() and all(torch.equal(after[name], again[name]) for name in after)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    gains = {name for name in before if name.endswith("weight") and before[name].ndim == 1}
+    assert changed == gains and all((before[name] == 1).all() for name in gains)
+    drawn = torch.cat([after[name] for name in gains])
+    assert 0 < drawn.min() < 0.1 and 0.9 < drawn.max() < 1 and drawn.mean().item() == pytest.approx(0.5, abs=0.1)
+
+
+def test_norms_of_a_head_start_uniform_on_features_too() -> None:
+    train = replace(RECIPE.train, norm_start="uniform")
+    on_features = build_method(replace(RECIPE, method="egnn", train=train), (40,), CPU).state_dict()
+    gains = [value for name, value in on_features.items() if name.endswith("weight") and value.ndim == 1]
+    assert gains and all(gain.min() > 0 and gain.max() < 1 for gain in gains)
+    assert not build_method(replace(RECIPE, train=train), (40,), CPU).state_dict()  # nothing to start
+
+
+def test_start_of_norms_that_are_not_there_is_refused() -> None:
+    train = replace(RECIPE.train, norm_start="uniform")
+    sentence = r"toy \[train\]: norm_start = 'uniform' but maml on conv32 has no BatchNorm with weights: use 'ones'"
+    with pytest.raises(EngramError, match=sentence):
+        build_method(replace(RECIPE, method="maml", train=train), (1, 16, 16), CPU)
 
 
 def test_features_pass_a_flatten_backbone_whatever_the_recipe_names() -> None:

@@ -19,8 +19,11 @@ from engram.train.optimise import (
     clip_groups,
     learning_rate_factor,
     pack_optimiser,
+    pack_optimisers,
     set_learning_rate,
+    step_by_chance,
     unpack_optimiser,
+    unpack_optimisers,
 )
 from engram.types import Method
 
@@ -158,3 +161,56 @@ def test_packed_state_continues_exactly(kind: Any, steps: int) -> None:
     steps_of(resumed, second, 2)
     for a, b in zip(straight.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_several_optimisers_are_packed_together_and_one_as_it_always_was() -> None:
+    settings = replace(SETTINGS, optimiser="sgd")
+    method = TwoGroups()
+    first, second = (build_optimiser(method, settings, CPU) for _ in range(2))
+    for optimiser, gradient in ((first, 1.0), (second, 2.0)):
+        for parameter in method.parameters():
+            parameter.grad = torch.full_like(parameter, gradient)
+        optimiser.step()
+    tensors, structure = pack_optimisers([first, second])
+    again = [build_optimiser(method, settings, CPU) for _ in range(2)]
+    unpack_optimisers(again, tensors, json.loads(json.dumps(structure)))
+    for optimiser, gradient in zip(again, (1.0, 2.0), strict=True):
+        assert all((optimiser.state[p]["momentum_buffer"] == gradient).all() for p in method.parameters())
+    assert pack_optimisers([first])[1] == pack_optimiser(first)[1]
+    assert pack_optimisers([first])[0].keys() == pack_optimiser(first)[0].keys()
+    with pytest.raises(
+        EngramError, match=r"the state of 1 optimiser\(s\) but this method makes 2 update\(s\) in a step"
+    ):
+        unpack_optimisers(again, *pack_optimisers([first]))
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_a_step_that_chance_leaves_out_leaves_everything_as_it_was(kind: Any) -> None:
+    """Made or left out, in any order from the first step on: as an optimiser to which only the made ones were shown."""
+    torch.manual_seed(0)
+    settings = replace(SETTINGS, optimiser=kind, weight_decay=0.1)
+    tossed, shown = TwoGroups(), TwoGroups()
+    shown.load_state_dict(tossed.state_dict())
+    by_chance, plain = build_optimiser(tossed, settings, CPU), build_optimiser(shown, settings, CPU)
+    for step, made in enumerate((0, 0, 1, 0, 1, 1, 0)):
+        for method in (tossed, shown):
+            for parameter in method.parameters():
+                parameter.grad = torch.full_like(parameter, step + 1.0)
+        step_by_chance(by_chance, torch.tensor(float(made)))
+        if made:
+            plain.step()
+        for a, b in zip(tossed.parameters(), shown.parameters(), strict=True):
+            assert torch.equal(a, b), step
+
+
+def test_a_coin_falls_as_often_as_its_chance_says() -> None:
+    torch.manual_seed(0)
+    method = TwoGroups()
+    optimiser = build_optimiser(method, replace(SETTINGS, optimiser="sgd", momentum=0.0), CPU)
+    made = 0
+    for _ in range(1000):
+        before = method.head.bias.detach().clone()
+        method.head.bias.grad = torch.ones(2)
+        step_by_chance(optimiser, 0.3)
+        made += not torch.equal(before, method.head.bias)
+    assert 240 < made < 360

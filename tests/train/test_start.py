@@ -12,7 +12,9 @@ import pytest
 import torch
 from toy_run import RECIPE, STAGE_ONE, assert_same_end, changed, go, make_stores, train_stage_one
 
+from engram.card import Revision
 from engram.errors import EngramError
+from engram.methods.proto_net import ProtoNet
 from engram.train.build import build_method
 from engram.train.checkpoint import load, load_method
 from engram.train.trainer import Trainer
@@ -82,6 +84,32 @@ def test_recipe_comes_back_and_neither_bench_nor_resume_needs_the_weights_again(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_run_says_the_digest_of_what_it_starts_from_also_after_a_stop(tmp_path: Path, stage_one: Path) -> None:
+    recipe = changed(backbone_weights=str(stage_one))
+    go(tmp_path, recipe, max_iterations=3)
+    outcome = go(tmp_path, recipe, resume=True)
+    assert outcome.start == {"weights": load(stage_one).state.digests["weights"][:16]}
+    assert load(tmp_path).state.start == outcome.start
+    assert go(tmp_path / "seeded", RECIPE).start == {}
+
+
+def test_weights_without_a_digest_cannot_be_started_from(tmp_path: Path, stage_one: Path) -> None:
+    folder = shutil.copytree(load(stage_one).folder, tmp_path / "old")
+    raw = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps(raw | {"digests": {}}))
+    with pytest.raises(EngramError, match=r"old/state.json has no digest of its weights, .* engram pack"):
+        go(tmp_path / "run", changed(backbone_weights=str(folder)))
+
+
+def test_a_run_of_another_revision_cannot_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go(tmp_path, RECIPE, max_iterations=3)
+    card = replace(ProtoNet.card, revisions=(Revision("distances: squared -> plain"),))
+    monkeypatch.setattr(ProtoNet, "card", card)
+    with pytest.raises(EngramError, match=r"revision 0 of proto_net but this Engram has 1 \(distances: squared"):
+        go(tmp_path, RECIPE, resume=True)
+    assert go(tmp_path / "new", RECIPE).revision == 1
+
+
 def test_missing_stage_one_is_told_with_the_command_that_makes_it(tmp_path: Path) -> None:
     recipe = changed(backbone_weights=str(tmp_path / "stage_one.mini_resnet12_wide"))
     with pytest.raises(
@@ -114,6 +142,18 @@ def test_backbones_that_do_not_fit_are_told_with_both_shapes(tmp_path: Path, sta
     ):
         go(tmp_path / "run", other)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("before", "now"), [("ones", "uniform"), ("uniform", "ones")])
+def test_norms_started_by_another_rule_than_the_recipes_are_told(tmp_path: Path, before: str, now: str) -> None:
+    """What is loaded takes the place of the backbone's norms, so the recipe would claim what was not so."""
+    go(tmp_path / "start", changed(train={"iterations": 1, "norm_start": before}))
+    recipe = changed(train={"iterations": 1, "norm_start": now}, backbone_weights=str(tmp_path / "start"))
+    sentence = rf"norm_start '{before}' but proto_net/toy \[train\] has '{now}': use '{before}'"
+    with pytest.raises(EngramError, match=sentence):
+        go(tmp_path / "run", recipe)
+    assert not (tmp_path / "run").exists()
+    go(tmp_path / "run", changed(recipe, {"norm_start": before}))
 
 
 def test_frozen_backbone_keeps_every_tensor_and_the_rest_learns(tmp_path: Path, stage_one: Path) -> None:
