@@ -31,7 +31,7 @@ from engram.nn.backbones import build_backbone
 from engram.nn.encoder import Encoder
 from engram.nn.task_layers import names_of_norms
 from engram.train.build import choose_device
-from engram.train.loop import _fast_arithmetic
+from engram.train.fast_arithmetic import fast_arithmetic
 from engram.types import Answers, Episode, TrainBatch
 
 ADMITTED = 1e-6
@@ -133,7 +133,7 @@ def measure(arguments: argparse.Namespace) -> tuple[Measurement, torch.device]:
     method = Maml(encoder, config).to(device)
     batch = synthetic_batch(arguments, device)
     difference = difference_of_gradients(config, shape, batch)
-    with _fast_arithmetic(device):
+    with fast_arithmetic(device):
         many = seconds(lambda: side_by_side(method, batch), device, arguments.repeats, arguments.warm_up)
         single = seconds(lambda: one_by_one(method, batch), device, max(1, arguments.repeats // 3), 1)
         parts = {"vmap": many, "loop": single}

@@ -43,7 +43,7 @@ from engram.data.datasets import open_split
 from engram.nn import fused
 from engram.recipes import load_recipe
 from engram.train.build import choose_device
-from engram.train.loop import _fast_arithmetic
+from engram.train.fast_arithmetic import fast_arithmetic
 from engram.train.optimise import clip_groups
 from engram.train.trainer import Trainer
 
@@ -117,7 +117,7 @@ def measure(arguments: argparse.Namespace, name: str) -> tuple[Measurement, torc
     recipe = replace(asked, backbone_weights="") if arguments.synthetic else asked  # as long whatever it starts from
     trainer = Trainer(recipe, stores, folder, device, arguments.precision, arguments.plain, arguments.micro_batch)
     trainer.begin(resume=False)
-    with _fast_arithmetic(device), fused.plain(arguments.plain):
+    with fast_arithmetic(device), fused.plain(arguments.plain):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         total = 1000 * whole_steps(trainer, arguments.repeats, arguments.warm_up, arguments.looks)

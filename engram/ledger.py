@@ -32,7 +32,8 @@ class Evaluation:
     tasks_digest: str
     """of the frozen index list: equal digests mean equal questions"""
     metrics: dict[str, Any]
-    """accuracy, interval, accuracy_by_position, interval_by_position, nll, ece, brier, reliability, edge_accuracy"""
+    """accuracy, interval, accuracy_by_position, interval_by_position, nll, ece, brier, reliability, edge_accuracy,
+    query_pairs"""
     seconds: float = 0.0
     tasks_file: str = ""
     """per-task results beside the record, compressed"""

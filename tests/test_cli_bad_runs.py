@@ -63,6 +63,11 @@ def trained(project: Project, *arguments: object) -> Path:
         ("n_way = 2\n\n", "drift = -0.1\n\n", "recipe.toml [data]: drift = -0.1 but at least 0 is needed"),
         ("n_way = 2\n\n", "pool_range = [4, 9]\n\n", "pool_range = [4, 9] but it takes the least and the greatest"),
         ("n_way = 2\n\n", "n_way = 2\npool_range = [2, 999]\n\n", "a pool of 999 classes was asked for but"),
+        (
+            "n_way = 2\n\n",
+            "n_query_range = [0, 5]\n\n",
+            "n_query_range = [0, 5] but it takes the least and the greatest",
+        ),
         ("n_way = 2\n\n", "stream_length_range = [9, 8]\n\n", "stream_length_range = [9, 8] but it takes the least"),
         ("n_way = 2\n\n", "stream_length_range = [8]\n\n", "[data]: stream_length_range = [8] but it takes the least"),
         ("[test]", "[test]\npool_classes = -1", "recipe.toml [test]: pool_classes = -1 but at least 0 is needed"),

@@ -114,6 +114,7 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
     assert plain.digest == "725e4555df531753"
     changes = (
         {"data": {"dataset": "glyphs", "class_batch": 8}},
+        {"data": {"dataset": "glyphs", "n_query_range": [1, 4]}},
         {"data": {"dataset": "glyphs", "stream_length_range": [2, 4]}},
         {"data": {"dataset": "glyphs", "pool_range": [5, 9]}},
         {"data": {"dataset": "glyphs", "recurrence_gap": 2}},
@@ -130,7 +131,7 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"train": {"iterations": 10, "sequences": 2, "schedule": "milestones", "milestones": [5]}},
     )
     recipes = [recipe_from_dict({**WHOLE, **change}, "a", "a.toml") for change in changes]
-    assert len({plain.digest, *(r.digest for r in recipes)}) == 16
+    assert len({plain.digest, *(r.digest for r in recipes)}) == 17
     (weights,) = {r.backbone_weights for r in recipes if r.backbone_weights == "runs/a"}
     assert weights == "runs/a" and not any(r.backbone_settings for r in recipes)
 

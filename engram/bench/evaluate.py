@@ -112,7 +112,7 @@ def _answer(method: Method, store: Store, tasks: TaskList, protocol: Protocol, d
     """A few sequences from start to end; a long stream goes in pieces that hand the history on."""
     steps_at_once = max(1, _tasks_at_once(tasks, device) // tasks.n_sequences)
     history: History = ()
-    probabilities, labels, edges = [], [], []
+    probabilities, labels, edges, pairs = [], [], [], []
     for start in range(0, tasks.stream_length, steps_at_once):
         part = tasks.slice(slice(None), slice(start, start + steps_at_once))
         episodes, answers = episodes_at(store, part, protocol.n_way, device)
@@ -127,8 +127,16 @@ def _answer(method: Method, store: Store, tasks: TaskList, protocol: Protocol, d
             labels.append(answer.query_labels.cpu().numpy())
             if "edges" in prediction.details:
                 edges.append(edge_accuracy(prediction.details["edges"], episode, answer).cpu().numpy())
+                pairs.append(query_pairs(prediction.details["edges"], answer).cpu().numpy())
     again = _ask_again(method, store, tasks.slice(slice(None), slice(0, protocol.revisit)), protocol, device, history)
-    return Outcomes(np.stack(labels, 1), np.stack(probabilities, 1), np.stack(edges, 1) if edges else None, again=again)
+    return Outcomes(
+        np.stack(labels, 1),
+        np.stack(probabilities, 1),
+        np.stack(edges, 1) if edges else None,
+        # where each query has a graph of its own there is nothing between two of them
+        np.stack(pairs, 1) if pairs and method.card.transductive else None,
+        again=again,
+    )
 
 
 def _ask_again(
@@ -180,12 +188,24 @@ def edge_accuracy(edges: torch.Tensor, episode: Episode, answers: Answers) -> to
     return (right & labelled).sum((1, 2)) / labelled.sum((1, 2))
 
 
+def query_pairs(edges: torch.Tensor, answers: Answers) -> torch.Tensor:
+    """Mean last-layer edge of two queries of one class, and of two classes: (B, 2); nan where there is no such pair."""
+    labels = answers.query_labels
+    between = edges[:, -1, -labels.shape[1] :, -labels.shape[1] :]
+    same = labels[:, :, None] == labels[:, None, :]
+    itself = torch.eye(labels.shape[1], dtype=torch.bool, device=labels.device)
+    means = [(between * kind).sum((1, 2)) / kind.sum((1, 2)) for kind in (same & ~itself, ~same)]
+    return torch.stack(means, -1)
+
+
 def _join(pieces: list[Outcomes]) -> Outcomes:
     edges = [p.edge_accuracy for p in pieces if p.edge_accuracy is not None]
+    pairs = [p.query_pairs for p in pieces if p.query_pairs is not None]
     again = [p.again for p in pieces if p.again is not None]
     return Outcomes(
         np.concatenate([p.labels for p in pieces]),
         np.concatenate([p.probabilities for p in pieces]),
         np.concatenate(edges) if edges else None,
+        np.concatenate(pairs) if pairs else None,
         again=np.concatenate(again) if again else None,
     )

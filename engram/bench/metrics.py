@@ -21,6 +21,8 @@ class Outcomes:
     """(sequences, steps, queries, n_way) float32"""
     edge_accuracy: np.ndarray | None = None
     """(sequences, steps) share of query-support edges on the right side of 0.5"""
+    query_pairs: np.ndarray | None = None
+    """(sequences, steps, 2) mean edge of two queries of one class, and of two classes; nan where there is no pair"""
     encounters: np.ndarray | None = None
     """earlier tasks of the stream with the query's class"""
     gaps: np.ndarray | None = None
@@ -60,9 +62,19 @@ def summarise(outcomes: Outcomes) -> dict[str, Any]:
         "ece": expected_calibration_error(reliability),
         "reliability": reliability,
         "edge_accuracy": None if outcomes.edge_accuracy is None else float(outcomes.edge_accuracy.mean()),
+        "query_pairs": None if outcomes.query_pairs is None else pair_means(outcomes.query_pairs),
         "n_sequences": len(by_task),
         "n_tasks": by_task.size,
         "n_queries": correct.size,
+    }
+
+
+def pair_means(query_pairs: np.ndarray) -> dict[str, float | None]:
+    """Mean edge of two queries of the same class and of different classes, over the tasks that have such a pair."""
+    kinds = (column[~np.isnan(column)] for column in query_pairs.reshape(-1, 2).T)
+    return {
+        name: float(found.mean()) if len(found) else None
+        for name, found in zip(("same", "different"), kinds, strict=True)
     }
 
 

@@ -29,6 +29,7 @@ def check_recipe(recipe: Recipe, where: str) -> None:
             if not value >= least:  # so that nan is refused too
                 raise EngramError(f"{where} [{table}]: {key} = {value} but at least {least} is needed")
     for key, ends, least in (
+        ("n_query_range", data.n_query_range, 1),
         ("stream_length_range", data.stream_length_range, 1),
         ("pool_range", data.pool_range, data.n_way),
     ):

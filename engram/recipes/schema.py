@@ -17,7 +17,7 @@ from engram.recipes.structure import structure
 RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "betas", "class_batch", "drop_unlabelled", "freeze_backbone", "milestones"}
 LATER |= {"stream_length_range", "pool_range", "recurrence_gap", "drift", "hidden_labels_shown", "select_on_test"}
-LATER |= {"nesterov", "milestone_factors", "validation_queries", "norm_start"}
+LATER |= {"nesterov", "milestone_factors", "validation_queries", "norm_start", "n_query_range"}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
 
@@ -31,6 +31,8 @@ class DataSettings:
     n_shot: int = 1
     n_query: int = 1
     """queries per class"""
+    n_query_range: tuple[int, ...] = ()
+    """[least, greatest] n_query, drawn anew for every step; [] = always n_query"""
     labelled_fraction: float = 1.0
     drop_unlabelled: bool = False
     """leave supports without a label out of the tasks ("LabeledOnly") instead of showing them without it ("Semi")"""

@@ -43,7 +43,8 @@ def training_protocol(recipe: Recipe) -> Protocol:
 
 def training_ranges(recipe: Recipe) -> dict[str, tuple[int, int]]:
     """Keys of the protocol that are drawn anew for every step, each with its least and its greatest value."""
-    ends = {"stream_length": recipe.data.stream_length_range, "pool_classes": recipe.data.pool_range}
+    data = recipe.data
+    ends = {"n_query": data.n_query_range, "stream_length": data.stream_length_range, "pool_classes": data.pool_range}
     return {key: (pair[0], pair[1]) for key, pair in ends.items() if pair}
 
 

@@ -7,11 +7,14 @@ from torch import nn
 from toy_store import make_store
 
 from engram.bench import evaluate as module
-from engram.bench.evaluate import edge_accuracy, evaluate
+from engram.bench.evaluate import edge_accuracy, evaluate, query_pairs
+from engram.bench.metrics import pair_means
 from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.methods import METHODS
+from engram.methods.egnn import EgnnConfig
+from engram.nn.backbones import Flatten
 from engram.types import Answers, Episode, History, Method, MethodCard, Prediction
 
 PROTOCOL = Protocol("toy", split="train", n_way=4, n_query=3, stream_length=3, n_sequences=12)
@@ -99,3 +102,22 @@ def test_edge_accuracy_counts_query_support_edges_of_labelled_supports() -> None
     edges[0, -1, 4, 0] = 0.8  # query 1 is of class 1: wrong on both
     share = edge_accuracy(edges, episode, Answers(torch.tensor([[0, 1]]), torch.zeros(1, 2)))
     assert share.tolist() == [0.5]
+
+
+def test_edges_of_two_queries_are_told_apart_by_their_classes() -> None:
+    """Task 0 has two queries of class 0 and one of class 1; in task 1 no two share a class, so it has no such pair."""
+    edges = torch.rand(2, 2, 5, 5)
+    edges[0, -1, 2:, 2:] = torch.tensor([[1.0, 0.2, 0.6], [0.4, 1.0, 0.8], [0.6, 0.8, 1.0]])
+    edges[1, -1, 2:, 2:] = 0.1
+    found = query_pairs(edges, Answers(torch.tensor([[0, 0, 1], [2, 0, 1]]), torch.zeros(2, 3)))
+    assert torch.allclose(found, torch.tensor([[0.3, 0.7], [torch.nan, 0.1]]), equal_nan=True)
+    means = pair_means(found[:, None].numpy())
+    assert means == {"same": pytest.approx(0.3), "different": pytest.approx(0.4)}
+    assert pair_means(found[1:, None].numpy())["same"] is None
+
+
+@pytest.mark.parametrize("transductive", [True, False])
+def test_query_pairs_are_a_metric_where_queries_share_a_graph(toy_store: Store, transductive: bool) -> None:
+    method = METHODS["egnn"](Flatten(toy_store.image_shape), EgnnConfig(1, 4, transductive))
+    metrics = evaluate(method, toy_store, replace(PROTOCOL, n_sequences=2)).metrics
+    assert bool(metrics["query_pairs"]) == transductive

@@ -76,6 +76,7 @@ def make_record(number: int, *evaluations: Evaluation, **changes: Any) -> RunRec
         "versions": {},
         "evaluations": list(evaluations),
         "training": {"iterations": 70000, "seconds": 738.0},
+        "revision": 1,
     }
     return RunRecord(**{**values, **changes})
 
@@ -308,3 +309,13 @@ def test_positions_are_folded_on_a_methods_page() -> None:
     table, folded = text.split("<details>")
     assert "41.00 ± 0.42" in table and "by position in a stream of 8" in folded and folded.endswith("</details>")
     assert "<details>" not in section_text("cml_bgnn", [make_record(1, make_evaluation(0.4, stream_length=1))], "runs")
+
+
+def test_a_run_from_before_a_change_of_its_method_says_so_and_gives_way_to_one_of_today() -> None:
+    recipe = load_recipe("cml_bgnn/mini_5w1s").to_dict()
+    old = make_record(1, make_evaluation(0.5), recipe=recipe, revision=0)
+    new = make_record(2, make_evaluation(0.6), recipe=recipe)
+    assert "revision 0, before: eq. 7" in results_table([old], "cml_bgnn")
+    table = results_table([old, new], "cml_bgnn")
+    assert "revision 0" not in table and "60.00" in table and "50.00" not in table
+    assert "50.00" in runs_list([old, new], others=True)

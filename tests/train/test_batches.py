@@ -83,9 +83,26 @@ def test_lengths_and_pools_are_drawn_from_their_ranges_for_every_batch() -> None
     assert lengths == {2, 3, 4, 5} and pools == {3, 4, 5, 6}
 
 
+def test_queries_per_class_are_drawn_for_every_batch_so_two_of_them_may_share_one() -> None:
+    """With one query per class no step ever shows two queries of one class; with a range most do."""
+    store = Store.from_arrays(torch.arange(60, dtype=torch.uint8).view(60, 1, 1, 1), [5] * 12, "toy", "train")
+    recipe = replace(RECIPE, data=replace(RECIPE.data, n_query=1, n_query_range=(1, 3)))
+    drawn = BatchSource(store, training_protocol(recipe), "none", CPU, ranges=training_ranges(recipe))
+    counts = set()
+    for _ in range(20):
+        per_class = {
+            (labels == c).sum().item() for a in drawn.draw(0.0).answers for labels in a.query_labels for c in range(3)
+        }
+        assert len(per_class) == 1  # one number for all tasks of a step
+        counts |= per_class
+    assert counts == {1, 2, 3}
+    assert recipe.digest != replace(recipe, data=replace(recipe.data, n_query_range=())).digest
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
+        ({"n_query_range": (1, 9)}, "has 5 images but 1 shots . 9 queries need 10"),
         ({"pool_range": (3, 7)}, "a pool of 7 classes was asked for but toy train has 6"),
         ({"pool_range": (3, 6), "drift": 0.5}, "the pool has 6 of the 6 classes"),
         ({"pool_range": (3, 6), "recurrence_gap": 1}, "needs a pool of exactly 6 classes but toy train offers 3"),
