@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file
 from benchmarks.measure import Measurement, median_ms, name_of, tell_load
 from engram.data.datasets import open_split
 from engram.data.episodes import draw_tasks, episodes_at, frozen_tasks
-from engram.data.protocol import Protocol
 from engram.nn.encoder import Encoder
+from engram.protocol import Protocol
 
 TRAINING = Protocol("glyphs", "train", n_way=5, n_shot=1, n_query=1, stream_length=8, n_sequences=10)
 """80 tasks of 10 images"""

@@ -21,15 +21,16 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file can be run by its path too
 
 from benchmarks.measure import Measurement, measured, name_of, synchronise, synthetic_store, tell_load
-from engram.bench.evaluate import evaluate
 from engram.data.catalogue import spec_of
-from engram.data.protocol import Protocol
 from engram.data.store import Store
+from engram.evaluation.evaluate import evaluate
+from engram.machine.device import choose_device
+from engram.models.build import build_method
+from engram.models.features import open_stores
+from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe
+from engram.recipes.protocols import protocols_of
 from engram.report.speed import bar_of
-from engram.train.build import build_method, choose_device
-from engram.train.features import open_stores
-from engram.train.run import protocols_of
 from engram.types import Method
 
 SYNTHETIC = "synthetic"

@@ -18,7 +18,7 @@ from benchmarks.measure import synthetic_store, whole_steps
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.recipes import Recipe
-from engram.train.trainer import Trainer
+from engram.training.trainer import Trainer
 
 AXES = {"ways": "n_way", "shots": "n_shot", "queries": "n_query", "T": "stream_length", "image size": ""}
 """what grows, and its key in a recipe's [data]"""

@@ -26,12 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file
 
 from benchmarks.measure import Clock, Measurement, measured, name_of, tell_load
 from engram.errors import EngramError
+from engram.machine.device import choose_device
 from engram.methods.maml import Maml, MamlConfig
 from engram.nn.backbones import build_backbone
 from engram.nn.encoder import Encoder
 from engram.nn.task_layers import names_of_norms
-from engram.train.build import choose_device
-from engram.train.fast_arithmetic import fast_arithmetic
+from engram.training.fast_arithmetic import fast_arithmetic
 from engram.types import Answers, Episode, TrainBatch
 
 ADMITTED = 1e-6

@@ -22,9 +22,9 @@ from engram.data.catalogue import spec_of
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.ledger import current_commit, new_run_id, readable, software_versions, utc_now
-from engram.train.loop import READ_EVERY
-from engram.train.run import describe_device
-from engram.train.trainer import Trainer
+from engram.machine.device import describe_device
+from engram.training.loop import READ_EVERY
+from engram.training.trainer import Trainer
 
 Result = TypeVar("Result")
 LOAD = round(os.getloadavg()[0], 2)

@@ -26,17 +26,17 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file can be run by its path too
 
 from benchmarks.measure import tell_load
-from engram.bench.metrics import Outcomes, interval, summarise
 from engram.classifier import opening
 from engram.classifier.box import WEIGHTS, Boxed, box
 from engram.classifier.engine import Engine, likeness
 from engram.data.datasets import open_split
 from engram.data.episodes import TaskList, frozen_tasks
-from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.evaluation.metrics import Outcomes, interval, summarise
 from engram.ledger import current_commit, new_run_id, software_versions, utc_now
 from engram.methods import METHODS
+from engram.protocol import Protocol
 
 DATASETS = {"photographs": "miniimagenet", "glyphs": "glyphs"}
 SHOTS = {"photographs": (1, 5, 20), "glyphs": (1, 3, 5)}

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry
 
 from benchmarks.measure import synchronise
 from engram.nn import fused
-from engram.train.trainer import Trainer
+from engram.training.trainer import Trainer
 
 PUBLIC_LOOP_MS = 383.0
 """one step of the authors' public loop on one H200 in the setting of `PUBLIC_SETTING`, in milliseconds"""

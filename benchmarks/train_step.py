@@ -40,12 +40,12 @@ from benchmarks.measure import (
 )
 from benchmarks.roofline import PUBLIC_LOOP_MS, beside_the_public_loop, roofline
 from engram.data.datasets import open_split
+from engram.machine.device import choose_device
 from engram.nn import fused
 from engram.recipes import load_recipe
-from engram.train.build import choose_device
-from engram.train.fast_arithmetic import fast_arithmetic
-from engram.train.optimise import clip_groups
-from engram.train.trainer import Trainer
+from engram.training.fast_arithmetic import fast_arithmetic
+from engram.training.optimise import clip_groups
+from engram.training.trainer import Trainer
 
 
 def parts_of_a_step(trainer: Trainer, repeats: int, warm_up: int) -> dict[str, float]:

@@ -24,29 +24,26 @@ _LAZY = {
     "Prediction": "engram.types",
     "TrainBatch": "engram.types",
     "EngramError": "engram.errors",
-    "Protocol": "engram.data.protocol",
+    "Protocol": "engram.protocol",
     "Store": "engram.data.store",
     "open_split": "engram.data.datasets",
-    "evaluate": "engram.bench.evaluate",
-    "audit": "engram.bench.audit",
+    "evaluate": "engram.evaluation.evaluate",
+    "audit": "engram.probes.audit",
     "METHODS": "engram.methods",
     "load_recipe": "engram.recipes",
-    "compare": "engram.bench.run",
+    "compare": "engram.evaluation.bench",
     "FewShotClassifier": "engram.classifier",
-    "quickstart": "engram.quickstart",
-    "reproduce": "engram.reproduce",
-    "train": "engram.train",
-    "bench": "engram.bench",
+    "quickstart": "engram.tour",
+    "reproduce": "engram.reproduction.carry_out",
+    "train": "engram.training.experiment",
+    "bench": "engram.evaluation.bench",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'engram' has no attribute '{name}'")
-    module = import_module(_LAZY[name])
-    if name in ("train", "bench", "quickstart", "reproduce"):  # modules that can be called, see callable_package
-        return module
-    return getattr(module, name)
+    return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.ledger import new_run_id
+from engram.machine.interruptions import RunLock
+from engram.models.checkpoint import RunState, last_step, load, load_method, save
 from engram.nn.bayes import FIELDS
 from engram.recipes import load_recipe
-from engram.train.checkpoint import RunState, last_step, load, load_method, save
-from engram.train.lock import RunLock
 
 ENCODER, GRAPH = "enc_module_state_dict", "gnn_module_state_dict"
 _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")

@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 from engram.errors import EngramError
 
+RESULTS = Path("results/runs")
+"""where records lie unless a command says otherwise"""
 LEDGER_VERSION = 2
 """2: revision of the method, digests of what a run starts from"""
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from toy_project import Project
 
-from engram.train import checkpoint as checkpoints
-from engram.train.lock import RunLock
+from engram.machine.interruptions import RunLock
+from engram.models import checkpoint as checkpoints
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from toy_project import Project
 
 from engram.data.store import Store
 from engram.ledger import read_record
-from engram.train.checkpoint import load
+from engram.models.checkpoint import load
 
 CPU = ("--device", "cpu")
 HEAD = (

@@ -13,12 +13,12 @@ import pytest
 import torch
 from toy_store import make_store
 
-from engram.bench.asking import only_tasks
 from engram.data.episodes import episodes_at, frozen_tasks
-from engram.data.protocol import Protocol
 from engram.methods import METHODS
+from engram.models.build import build_method
+from engram.probes.asking import only_tasks
+from engram.protocol import Protocol
 from engram.recipes.schema import DataSettings, Recipe, TrainSettings
-from engram.train.build import build_method
 from engram.types import Answers, Episode, LossTerms, Method, MethodCard, Prediction, TrainBatch
 
 STORE = make_store(n_classes=10, per_class=12)

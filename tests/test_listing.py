@@ -14,7 +14,7 @@ from engram.ledger import Evaluation, RunRecord, new_run_id, write_record
 from engram.listing import abilities, show_data, show_list
 from engram.methods import METHODS
 from engram.recipes import Recipe, load_recipe, recipe_names
-from engram.train.run import protocols_of
+from engram.recipes.protocols import protocols_of
 from engram.types import MethodCard
 
 NAME = "proto_net/glyphs_5w1s"

@@ -18,7 +18,7 @@ def test_every_name_can_be_had(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["train", "bench", "quickstart", "audit", "compare"])
 def test_calls_stay_calls_after_their_modules_are_imported(name: str) -> None:
-    for module in ("engram.train.run", "engram.bench.run", "engram.quickstart", "engram.bench.audit"):
+    for module in ("engram.training.experiment", "engram.evaluation.bench", "engram.tour", "engram.probes.audit"):
         importlib.import_module(module)
         assert callable(getattr(engram, name))
 

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from engram.data.protocol import Protocol
 from engram.errors import EngramError
 from engram.methods import METHODS
+from engram.models.build import build_method
+from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe, recipe_names
+from engram.recipes.protocols import protocols_of, validation_protocol
 from engram.recipes.schema import digest_of, maker_of, recipe_from_dict, structure
-from engram.train.batches import validation_protocol
-from engram.train.build import build_method
-from engram.train.run import protocols_of
 
 RUNS = Path(__file__).parents[1] / "results" / "runs"
 WHOLE = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from engram.train.places import WEIGHTS
+from engram.places import WEIGHTS
 
 
 @dataclass(frozen=True)

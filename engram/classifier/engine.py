@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.bench.evaluate import check_prediction
 from engram.classifier.box import fitted_at
 from engram.errors import EngramError
+from engram.evaluation.evaluate import check_prediction
 from engram.nn.folded import folded
 from engram.nn.heads import class_means
 from engram.recipes import Recipe

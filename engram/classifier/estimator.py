@@ -169,8 +169,8 @@ class FewShotClassifier:
         return load(cls, Path(folder), device)
 
     def export(self, path: str | Path) -> Path:
-        """The fitted classifier as ONNX (``.onnx``) or as a program of torch.export (``.pt2``): see `engram.export`."""
-        from engram.export import export
+        """The fitted classifier as ONNX (``.onnx``) or as a program of torch.export (``.pt2``)."""
+        from engram.classifier.export import export
 
         return export(self, Path(path))
 

@@ -12,12 +12,12 @@ import torch
 from engram.classifier.box import Boxed, box
 from engram.classifier.engine import Engine
 from engram.errors import EngramError, nearest
+from engram.machine.device import choose_device
 from engram.methods import METHODS
+from engram.models.build import PREFIX, build_method, resolve_method
+from engram.models.checkpoint import Checkpoint, check_fit, load, load_method
+from engram.places import WEIGHTS, located
 from engram.recipes import Recipe
-from engram.train.build import build_method, choose_device, resolve_method
-from engram.train.checkpoint import Checkpoint, check_fit, load, load_method
-from engram.train.places import WEIGHTS, located
-from engram.train.start import PREFIX
 from engram.types import EmbeddingMethod, Method
 
 

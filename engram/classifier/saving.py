@@ -24,9 +24,10 @@ from engram.classifier.engine import Engine
 from engram.classifier.memory import Memory
 from engram.errors import EngramError
 from engram.ledger import software_versions
+from engram.machine.device import choose_device
+from engram.models.build import build_method
+from engram.models.checkpoint import check_fit
 from engram.recipes.schema import recipe_from_saved
-from engram.train.build import build_method, choose_device
-from engram.train.checkpoint import check_fit
 
 if TYPE_CHECKING:
     from engram.classifier.estimator import FewShotClassifier

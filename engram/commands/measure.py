@@ -59,7 +59,7 @@ def bench(
         query_statistics: queries normalises a task's queries together, where the method adapts to its task
         predictions: keep the probabilities of every query beside the record
     """
-    from engram.bench.run import bench as call
+    from engram.evaluation.bench import bench as call
     from engram.ledger import record_path
     from engram.report.console import record_table
 
@@ -113,7 +113,7 @@ def audit(
         figure: draw the findings to this file
         fail_on_leak: exit with status 1 if there is a leak
     """
-    from engram.bench.audit_run import audit_model
+    from engram.probes.audit_run import audit_model
     from engram.report.audit import audit_table, check_figure, write_figure
 
     check_figure(figure)
@@ -137,7 +137,7 @@ def picture(model: flags.Model, out: flags.File, data: flags.Data = None, device
         model: run or checkpoint folder
         out: file to write, results/pictures/NAME.npz
     """
-    from engram.bench.picture import write_picture
+    from engram.evaluation.picture import write_picture
 
     print(f"wrote {write_picture(model, out, data, device)}")
 
@@ -149,7 +149,7 @@ def compare(first: flags.First, second: flags.Second) -> None:
         first: a run record, results/runs/*.json
         second: the run record to subtract
     """
-    from engram.bench.run import compare as call
+    from engram.evaluation.bench import compare as call
     from engram.report.console import comparison_table
 
     Console().print(comparison_table(first.stem, second.stem, call(first, second)))

@@ -32,7 +32,7 @@ def predict(
         json: write JSON with the probabilities of every class
         csv: write CSV with one column for each class
     """
-    from engram.classifier.asking import answer_with
+    from engram.classifier.answering import answer_with
     from engram.classifier.folders import ask, find_pictures
 
     if json and csv:
@@ -61,7 +61,7 @@ def remember(
         model: folder of the model
         support: folder with one folder of example pictures for each class
     """
-    from engram.classifier.asking import remember_more
+    from engram.classifier.answering import remember_more
 
     for name, count, before in remember_more(model, support, engine, weights):
         print(f"{name}: {count} pictures" + (f", {count - before} of them new" if before < count and before else ""))

@@ -22,7 +22,7 @@ def quickstart(
         seconds: training time of each model
         seed: of weights and tasks
     """
-    from engram.quickstart import quickstart as call
+    from engram.tour import quickstart as call
 
     call(out=out, seconds=seconds, device=device, seed=seed)
 
@@ -70,7 +70,7 @@ def train(
             batches (0: all of a step)
     """
     from engram.report.console import record_table
-    from engram.train.run import train as call
+    from engram.training.experiment import train as call
 
     run = call(
         recipe, data=data, out=out, results=results, device=device, seed=seed, iterations=iterations, method=method,
@@ -89,7 +89,7 @@ def features(model: flags.Model, out: flags.Target, data: flags.Data = None, dev
         model: run or checkpoint folder
         out: folder for one store per split
     """
-    from engram.train.features import write_features
+    from engram.models.features import write_features
 
     for split, store in write_features(Path(model), out, data=data, device=device).items():
         print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
@@ -103,7 +103,7 @@ def attach(head: flags.First, encoder: flags.Second, out: flags.Target) -> None:
         encoder: run folder the features came from
         out: run folder to write
     """
-    from engram.train.attach import attach as call
+    from engram.models.packing import attach as call
 
     print(f"wrote {call(head, encoder, out)}")
 
@@ -116,7 +116,7 @@ def pack(run: flags.Model, out: flags.Target, bits: flags.Bits = 16) -> None:
         out: run folder to write
         bits: 16 for half precision; 8 for whole numbers with a scale for each row
     """
-    from engram.train.pack import pack as call
+    from engram.models.packing import pack as call
 
     print(f"wrote {call(Path(run), out, bits)}")
 
@@ -150,7 +150,7 @@ def reproduce(
         runs: folder of the run folders
         report: HTML file to draw
     """
-    from engram.reproduce.run import reproduce as call
+    from engram.reproduction.carry_out import reproduce as call
 
     call(
         studies, dry_run=dry_run, budget=budget, seeds=seeds, device=device, scale=scale, engine=engine,

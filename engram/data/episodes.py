@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
-from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.data.streams import distinct, draw_classes
+from engram.protocol import Protocol
 from engram.types import Answers, Episode
 
 HIDDEN = -2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engram.data.protocol import Protocol
+from engram.protocol import Protocol
 
 
 def distinct(rng: np.random.Generator, sizes: np.ndarray, count: int) -> np.ndarray:

@@ -20,9 +20,8 @@ from engram.errors import EngramError, nearest
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
 from engram.nn.content_graph import ContentGraph
-from engram.nn.continual_graph import GraphAnswer
 from engram.nn.evidence import Reading, Task
-from engram.nn.slot_graph import SlotGraph
+from engram.nn.slot_graph import GraphAnswer, SlotGraph
 from engram.nn.steps import equal_shapes, stacked_names
 from engram.revisions import REVISIONS
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from engram.errors import EngramError
 from engram.nn import graph, memory_bank
 from engram.nn.bayes import Quadrature
-from engram.nn.continual_graph import GraphAnswer
 from engram.nn.evidence import EvidenceGraph, Reading, Task
 from engram.nn.heads import one_hot
 from engram.nn.memory_bank import CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank
+from engram.nn.slot_graph import GraphAnswer
 
 SHRINKAGE = 0.5
 

@@ -16,8 +16,6 @@ from engram.errors import EngramError
 from engram.ledger import RunRecord
 
 PACKAGE = Path(__file__).parent.parent
-CALLED = {"train": "engram.train.run", "bench": "engram.bench.run", "reproduce": "engram.reproduce.run"}
-"""names that are packages and calls at once, and where the call is written"""
 Definition = ast.ClassDef | ast.FunctionDef
 
 
@@ -30,10 +28,8 @@ def api_section(name: str, records: Sequence[RunRecord], runs: str) -> str:
     """One heading for each public name, in the order of the alphabet."""
     parts = []
     for public, module in sorted(public_names().items(), key=lambda item: item[0].lower()):
-        written = CALLED.get(public, module)
-        found = _find(written, public)
-        if found is not None:
-            parts += _entry(public, written, found)
+        if (found := _find(module, public)) is not None:
+            parts += _entry(public, module, found)
     return "\n".join(parts).rstrip()
 
 

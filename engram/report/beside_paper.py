@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engram.report.statistics import Difference, Estimate, estimate
-from engram.report.study_cells import Filled, measured
+from engram.report.study.cells import Filled, measured
 from engram.studies.matching import Answer
 from engram.studies.questions import DEFAULTS
 from engram.studies.records import correctness

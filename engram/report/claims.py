@@ -10,7 +10,7 @@ from engram.ledger import RunRecord
 from engram.report.audit import effect_text
 from engram.report.rows import percent
 from engram.report.statistics import Difference, spread_ratio_is_clear
-from engram.report.study_cells import Filled, alike, compare, scale_text
+from engram.report.study.cells import Filled, alike, compare, scale_text
 from engram.report.tables import markdown_table
 from engram.studies.claims import Claim, ClaimTest
 from engram.studies.matching import Ledger

@@ -18,14 +18,14 @@ from pathlib import Path
 from engram.errors import EngramError
 from engram.ledger import RunRecord, read_ledger
 from engram.report.api import api_section, check_api_section
-from engram.report.audits import audit_section, check_audit_section, method_section
 from engram.report.own import check_own_section, own_section
 from engram.report.speed import check_speed_section, speed_section
 from engram.report.stream_figures import FOLDER as FIGURES
 from engram.report.stream_figures import stream_figures
 from engram.report.streams import check_stream_section, stream_section
-from engram.report.study_sections import StudyBook, check_claims_section, check_study_section
+from engram.report.study.sections import StudyBook, check_claims_section, check_study_section
 from engram.report.tables import check_section
+from engram.report.verdicts import audit_section, check_audit_section, method_section
 
 RUNS = Path("results/runs")
 CARDS = Path("engram/weights")

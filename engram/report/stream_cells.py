@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from engram.bench.per_task import read_tasks
 from engram.errors import EngramError
+from engram.evaluation.per_task import read_tasks
 from engram.ledger import Evaluation, RunRecord
 from engram.report.rows import system_name
 

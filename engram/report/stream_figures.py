@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from engram.bench.metrics import interval
+from engram.evaluation.metrics import interval
 from engram.ledger import RunRecord
 from engram.report.stream_cells import Cell, correctness, stream_cells
 from engram.report.svg import (

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from engram.bench.metrics import paired_difference
 from engram.errors import EngramError, nearest
+from engram.evaluation.metrics import paired_difference
 from engram.ledger import RunRecord, record_path
 from engram.report.rows import percent
 from engram.report.stream_cells import LENGTHS, Cell, correctness, stream_cells

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from engram.bench.per_task import read_tasks
 from engram.errors import EngramError
+from engram.evaluation.per_task import read_tasks
 from engram.ledger import Evaluation, RunRecord, read_ledger, record_path
 from engram.recipes.schema import digest_of
 from engram.revisions import revisions_of

@@ -10,8 +10,8 @@ from drawn import pictures
 
 from engram.classifier import FewShotClassifier
 from engram.classifier.box import WEIGHTS, box, fitted_at
-from engram.train.checkpoint import load
-from engram.train.places import located
+from engram.models.checkpoint import load
+from engram.places import located
 
 MEBIBYTE = 2**20
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from engram.bench.evaluate import evaluate
 from engram.classifier import FewShotClassifier
 from engram.classifier.box import WEIGHTS, box
 from engram.data.datasets import open_split
 from engram.data.episodes import frozen_tasks
-from engram.data.protocol import Protocol
 from engram.data.store import Store
-from engram.train.attach import attach
-from engram.train.checkpoint import load, load_method
+from engram.evaluation.evaluate import evaluate
+from engram.models.checkpoint import load, load_method
+from engram.models.packing import attach
+from engram.protocol import Protocol
 
 pytestmark = pytest.mark.data
 CACHE = os.environ.get("ENGRAM_CACHE")

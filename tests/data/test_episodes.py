@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engram.data.episodes import distinct, draw_tasks, episodes_at, frozen_tasks
-from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.protocol import Protocol
 
 PROTOCOL = Protocol("toy", n_way=4, n_shot=2, n_query=3, stream_length=5, n_sequences=30)
 

@@ -5,10 +5,10 @@ import pytest
 from toy_store import make_store
 
 from engram.data.episodes import TaskList, frozen_tasks
-from engram.data.protocol import Protocol
 from engram.data.store import Store
 from engram.data.streams import encounters, gaps, met_before
 from engram.errors import EngramError
+from engram.protocol import Protocol
 
 PROTOCOL = Protocol("toy", n_way=3, n_query=2, stream_length=17, n_sequences=20, names="named")
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from learner_tasks import WAYS, batch, episode
 from torch.func import functional_call
 
-from engram.bench.evaluate import check_prediction
 from engram.errors import EngramError
+from engram.evaluation.evaluate import check_prediction
 from engram.methods.maml import Maml, MamlConfig
 from engram.nn.backbones import ConvBlocks
 

@@ -11,8 +11,8 @@ from torch.func import functional_call
 from engram.errors import EngramError
 from engram.methods.maml import Maml, MamlConfig
 from engram.methods.meta_sgd import MetaSgd, MetaSgdConfig
+from engram.models.checkpoint import check_fit
 from engram.nn.backbones import ConvBlocks
-from engram.train.checkpoint import check_fit
 from engram.types import TrainBatch
 
 

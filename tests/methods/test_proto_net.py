@@ -7,10 +7,10 @@ from torch import nn
 
 from engram.errors import EngramError
 from engram.methods.proto_net import ProtoNet, ProtoNetConfig
+from engram.models.build import build_method
 from engram.nn.backbones import build_backbone
 from engram.nn.heads import class_means, one_hot, squared_distances
 from engram.recipes import load_recipe
-from engram.train.build import build_method
 from engram.types import Answers, Episode, TrainBatch
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from toy_store import make_store
 
-from engram.bench.audit import audit
 from engram.methods.relation_net import RelationNet, RelationNetConfig
 from engram.nn.backbones import Flatten, build_backbone
 from engram.nn.encoder import Encoder
 from engram.nn.heads import class_sums
 from engram.nn.task_norm import TaskBatchNorm
+from engram.probes.audit import audit
 from engram.types import Answers, Episode, TrainBatch
 
 WAYS, SHOTS, QUERIES = 3, 2, 4

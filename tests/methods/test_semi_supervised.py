@@ -8,12 +8,12 @@ import torch
 from toy_store import make_store
 
 from engram.data.episodes import episodes_at, frozen_tasks
-from engram.data.protocol import Protocol
 from engram.methods.cml_bgnn import CmlBgnn, CmlBgnnConfig
 from engram.methods.egnn import Egnn, EgnnConfig
 from engram.methods.gnn import Gnn, GnnConfig
 from engram.nn.backbones import Flatten
 from engram.nn.encoder import Encoder
+from engram.protocol import Protocol
 from engram.types import Episode, Method, TrainBatch
 
 SHAPE, WAYS = (1, 4, 4), 3

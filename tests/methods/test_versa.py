@@ -8,9 +8,9 @@ import torch.nn.functional as F
 
 from engram.errors import EngramError
 from engram.methods.versa import Posterior, Versa, VersaConfig
+from engram.models.build import build_method
 from engram.nn.backbones import Conv5, ConvBlocks, Flatten
 from engram.recipes import load_recipe
-from engram.train.build import build_method
 from engram.types import Answers, Episode, TrainBatch
 
 FEATURES, WAYS = 6, 3

@@ -2,9 +2,9 @@
 
 import torch
 
-from engram.bench.double import double_precision
 from engram.nn import pairs
 from engram.nn.graph import PointwiseNet, differences
+from engram.probes.double import double_precision
 
 
 def test_at_test_each_pair_passes_once_and_answers_for_both() -> None:

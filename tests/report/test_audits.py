@@ -10,9 +10,9 @@ from test_tables import make_evaluation, make_record
 
 from engram.errors import EngramError
 from engram.ledger import RunRecord, write_record
-from engram.report.audits import NO_AUDITS, audit_section, newest_audits
 from engram.report.rows import result_rows
 from engram.report.sections import rebuild
+from engram.report.verdicts import NO_AUDITS, audit_section, newest_audits
 
 PROTOCOL = make_evaluation(0.5, slot_order="class-order").protocol | {"n_sequences": 100}
 

@@ -10,10 +10,10 @@ from study_ledger import add_record
 
 from engram.recipes import load_recipe
 from engram.report.beside_paper import against_paper, differing
-from engram.report.study_cells import Filled
-from engram.report.study_html import cell_html
-from engram.report.study_sections import StudyBook
-from engram.report.study_tables import ours_text
+from engram.report.study.cells import Filled
+from engram.report.study.html import cell_html
+from engram.report.study.sections import StudyBook
+from engram.report.study.tables import ours_text
 
 MAML = "maml/mini_5w1s_20k"
 

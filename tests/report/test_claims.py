@@ -11,7 +11,7 @@ from study_ledger import add_record
 from engram.errors import EngramError
 from engram.ledger import RunRecord, write_record
 from engram.report.claims import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, UNDECIDED, Finding, claims_table, findings
-from engram.report.study_sections import StudyBook
+from engram.report.study.sections import StudyBook
 from engram.studies.claims import Claim, ClaimTest, load_claims
 
 HIGHER = ClaimTest(study="table1", first="CML-BGNN", second="CML-BGNN w/o B", column="1-shot")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engram.bench.metrics import paired_difference
+from engram.evaluation.metrics import paired_difference
 from engram.report.statistics import difference, estimate, t_quantile
 
 

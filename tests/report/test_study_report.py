@@ -15,12 +15,11 @@ from study_ledger import add_record, write_study
 
 from engram.errors import EngramError
 from engram.ledger import record_path
-from engram.report.audits import verdict_text
 from engram.report.sections import rebuild
-from engram.report.study_cells import alike, compare, fill, measured, scale_text
-from engram.report.study_report import write_report
-from engram.report.study_sections import StudyBook
-from engram.report.study_tables import (
+from engram.report.study.cells import alike, compare, fill, measured, scale_text
+from engram.report.study.pages import write_report
+from engram.report.study.sections import StudyBook
+from engram.report.study.tables import (
     alike_audit,
     comparisons_table,
     cost_texts,
@@ -29,6 +28,7 @@ from engram.report.study_tables import (
     systems_table,
 )
 from engram.report.tables import results_table
+from engram.report.verdicts import verdict_text
 from engram.studies import load_study, study_names
 from engram.studies.jobs import jobs_of
 from engram.studies.matching import Ledger
@@ -213,7 +213,7 @@ def full_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_report_of_300_records_is_whole_fast_and_needs_no_torch(full_ledger: Path, tmp_path: Path) -> None:
     code = (
-        "import sys, time, pathlib, engram.report.study_report as r; "
+        "import sys, time, pathlib, engram.report.study.pages as r; "
         f"r.write_report((), pathlib.Path({str(full_ledger)!r}), pathlib.Path({str(tmp_path / 'report.html')!r})); "
         "print('torch' in sys.modules, time.process_time())"
     )

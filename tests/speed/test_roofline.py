@@ -22,7 +22,7 @@ from benchmarks.roofline import (
     passes_of_a_step,
 )
 from engram.recipes import load_recipe
-from engram.train.trainer import Trainer
+from engram.training.trainer import Trainer
 
 FLOAT = 4
 

@@ -1,0 +1,1 @@
+"""Asking a model: frozen tasks, metrics, per-task results."""

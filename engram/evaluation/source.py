@@ -1,0 +1,178 @@
+"""The model a command is given: a run folder, or a method that needs no training and a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from engram.data.store import Store
+from engram.errors import EngramError, nearest
+from engram.ledger import RunRecord, current_commit, new_run_id, software_versions, utc_now
+from engram.machine.device import describe_device
+from engram.methods import METHODS
+from engram.models.build import build_method, resolve_method, revisions
+from engram.models.checkpoint import Checkpoint, load, load_method
+from engram.places import located
+from engram.recipes import Recipe, load_recipe
+from engram.recipes.protocols import validation_split
+from engram.revisions import stated_revision
+from engram.types import Method
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from and what it is asked."""
+
+    build: Callable[[Store], Method]
+    """the model on the CPU, once the store is open"""
+    recipe: Recipe
+    """its own"""
+    asked: Recipe
+    """the recipe whose tasks it answers"""
+    trained_by: str = ""
+    """run_id of the training run"""
+    trained_revision: int | None = None
+    """of the training run; None where there was none"""
+    start: dict[str, str] = field(default_factory=dict)
+    """digests of the weights and features the training run started from"""
+
+    @property
+    def chosen_on(self) -> str:
+        """The split its weights were chosen on; "" where it was not trained."""
+        return validation_split(self.recipe) if self.trained_by else ""
+
+    def blank_record(self, kind: Literal["bench", "audit"], device: torch.device, store: Store) -> RunRecord:
+        known = revisions(self.recipe)
+        given = {"features": store.digest[:16]} if store.maker and not self.trained_by else {}
+        return RunRecord(
+            run_id=new_run_id(),
+            kind=kind,
+            status="finished",
+            method=self.recipe.method,
+            recipe_name=self.recipe.name,
+            recipe=self.recipe.to_dict(),
+            recipe_digest=self.recipe.digest,
+            seed=self.recipe.train.seed,
+            started=utc_now(),
+            seconds=0.0,
+            commit=current_commit(),
+            device=describe_device(device),
+            versions=software_versions(),
+            trained_by=self.trained_by,
+            revision=len(known) if self.trained_revision is None else stated_revision(known, self.trained_revision),
+            start=self.start or given,
+        )
+
+
+def resolve_model(
+    model: str,
+    recipe: str | None,
+    on_features: bool = False,
+    test_samples: int = 0,
+    query_statistics: str | None = None,
+) -> Source:
+    """A run or checkpoint folder with its own recipe or another's tasks; or an untrained method with a recipe.
+
+    On features a method without weights of its own needs no training: ProtoNet's, or a memory of prototypes.
+    ``test_samples`` has a model with a posterior average that many samples in place of what its settings say;
+    ``query_statistics`` asks one that adapts to its task as if its recipe said so, which training does not depend on.
+    """
+    if located(Path(model)).exists():
+        return _from_folder(model, recipe, test_samples, query_statistics)
+    if query_statistics:
+        raise EngramError(f"query_statistics = '{query_statistics}' is for trained models, not for '{model}'")
+    if test_samples:
+        raise EngramError(f"test_samples = {test_samples} is for trained models with a posterior, not for '{model}'")
+    return _on_features(model, recipe) if on_features and model in METHODS else _untrained(model, recipe)
+
+
+def _on_features(model: str, recipe: str | None) -> Source:
+    if recipe is None:
+        raise EngramError(f"'{model}' needs --recipe to say which settings and tasks, such as {model}/mini_5w1s_named")
+    asked = load_recipe(recipe)
+    own = asked
+    if asked.method != model:
+        name = f"{model}/{asked.name.split('/')[-1]}"  # its own, or it would pass as the recipe's result
+        own = replace(asked, name=name, method=model, method_settings={}, paper=None)
+
+    def build(store: Store) -> Method:
+        method = build_method(own, store.image_shape, torch.device("cpu"))
+        if count := sum(p.numel() for p in method.parameters()):
+            raise EngramError(f"'{model}' has {count} weights that must be trained first: engram train {own.name}")
+        return method
+
+    return Source(build, own, asked)
+
+
+def _from_folder(model: str, recipe: str | None, test_samples: int, query_statistics: str | None) -> Source:
+    checkpoint = load(Path(model), which="best")
+    asked = load_recipe(recipe) if recipe else checkpoint.recipe
+    if asked.method != checkpoint.state.method:
+        raise EngramError(
+            f"{model} is a checkpoint of {checkpoint.state.method} but the recipe {asked.name} "
+            f"is for {asked.method}: give a recipe of {checkpoint.state.method}"
+        )
+
+    config = resolve_method(asked.method).Config
+    key = next((key for key in ("test_samples", "samples") if hasattr(config, key)), "")
+    if test_samples and (not key or checkpoint.recipe.method_settings.get("bayes") == "none"):
+        raise EngramError(f"{model} is a {asked.method}, which has no posterior to draw {test_samples} samples from")
+    if query_statistics and not hasattr(config, "query_statistics"):
+        raise EngramError(f"{model} is a {asked.method}, which does not normalise queries with those of its task")
+    switched = {"query_statistics": query_statistics} if query_statistics else {}
+    settings = switched | ({key: test_samples} if test_samples else {})
+    # Whoever switches has another recipe's model, that of the preset which differs in nothing else.
+    own = replace(checkpoint.recipe, method_settings={**checkpoint.recipe.method_settings, **switched})
+
+    def build(store: Store) -> Method:
+        _check_images(model, checkpoint, store)
+        return load_method(checkpoint, torch.device("cpu"), None, **settings)
+
+    state = checkpoint.state
+    return Source(build, own, asked, state.run_id, state.revision, state.start)
+
+
+def _check_images(model: str, checkpoint: Checkpoint, store: Store) -> None:
+    if tuple(checkpoint.state.image_shape) != store.image_shape:
+        trained_on, here = ("x".join(map(str, s)) for s in (checkpoint.state.image_shape, store.image_shape))
+        raise EngramError(
+            f"{model} was trained on images of {trained_on} but those of {store.info.dataset} are {here}: "
+            f"give a recipe for the dataset it was trained on"
+        )
+    if (made := checkpoint.state.features) and store.maker and store.maker != made:
+        raise EngramError(
+            f"{model} was trained on {made} but these are {store.maker}: a head knows the features of one encoder "
+            f"alone, so write those with engram features"
+        )
+
+
+def _untrained(model: str, recipe: str | None) -> Source:
+    untrained = [stem for stem, kind in METHODS.items() if not kind.card.trainable]
+    if ":" not in model and model not in METHODS:
+        raise EngramError(f"there is neither a run folder nor an untrained method '{model}'{nearest(model, untrained)}")
+    if resolve_method(model).card.trainable:
+        raise EngramError(f"'{model}' is a method that must be trained first: engram train, then give its run folder")
+    if recipe is None:
+        raise EngramError(
+            f"'{model}' needs --recipe to say which data and tasks, such as --recipe proto_net/glyphs_5w1s"
+        )
+    asked = load_recipe(recipe)
+    own = (
+        asked
+        if asked.method == model
+        else replace(
+            asked,
+            name=f"{model}/{asked.name.split('/')[-1]}",  # its own, or the floor would pass as the recipe's result
+            method=model,
+            method_settings={},
+            backbone="flatten",
+            backbone_settings={},
+            backbone_weights="",
+            paper=None,
+        )
+    )
+    return Source(lambda store: build_method(own, store.image_shape, torch.device("cpu")), own, asked)

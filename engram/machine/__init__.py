@@ -1,0 +1,1 @@
+"""What a run meets on its machine: devices, memory, locks, signals, failures."""

@@ -1,0 +1,1 @@
+"""From a recipe or a folder to a model: building, checkpoints, small weights, frozen features."""

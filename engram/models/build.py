@@ -1,0 +1,148 @@
+"""From a recipe to a model: names to classes, settings checked, weights initialised from the seed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from engram.card import Revision
+from engram.data.pixels import NORMALISATIONS
+from engram.errors import EngramError, nearest
+from engram.methods import METHODS
+from engram.nn.backbones import build_backbone
+from engram.nn.encoder import Encoder
+from engram.nn.task_layers import TaskNorm
+from engram.nn.task_norm import TaskBatchNorm
+from engram.recipes.schema import Recipe, structure
+from engram.types import EmbeddingMethod, Method, MethodCard
+
+PREFIX = "backbone.backbone."
+"""method.backbone is the encoder, and its backbone is what has weights"""
+
+
+def resolve_method(name: str) -> type[Method]:
+    """The class of a method by its stem in `METHODS` or by ``package.module:Class``."""
+    if ":" in name:
+        return _check_contract(_import_class(name, "method"), name)
+    if name not in METHODS:
+        raise EngramError(f"there is no method '{name}'{nearest(name, METHODS)} (your own: package.module:Class)")
+    return METHODS[name]
+
+
+def revisions(recipe: Recipe) -> tuple[Revision, ...]:
+    """The changes of behaviour that concern a recipe's model; their number is its revision."""
+    return tuple(r for r in resolve_method(recipe.method).card.revisions if r.concerns(recipe.method_settings))
+
+
+def build_method(
+    recipe: Recipe, image_shape: tuple[int, ...], device: torch.device, precision: str | None = None
+) -> Method:
+    """The recipe's method with freshly initialised weights, in training mode on ``device``.
+
+    Weights are drawn on the CPU from the recipe's seed and then moved, so they are the same on every device; the global
+    random state is left as it was. ``precision`` overrides the recipe, whose bf16 applies to GPUs only.
+    """
+    kind = resolve_method(recipe.method)
+    config: Any = structure(recipe.method_settings, kind.Config, f"{recipe.name} [method]")
+    precision = precision or (recipe.train.precision if device.type == "cuda" else "fp32")
+    if precision not in ("fp32", "bf16"):
+        raise EngramError(f"there is no precision '{precision}': it takes fp32 or bf16")
+    mean, std = _normalisation(recipe, image_shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(recipe.train.seed)
+        method = kind(Encoder(_backbone(recipe, image_shape), mean, std, precision), config)
+        # Drawn last, so that all other weights are those of a recipe with norms of 1.
+        if recipe.train.norm_start == "uniform" and not _uniform_norms(method) and len(image_shape) > 1:
+            raise EngramError(
+                f"{recipe.name} [train]: norm_start = 'uniform' but {recipe.method} on {recipe.backbone} has no "
+                f"BatchNorm with weights: use 'ones'"
+            )
+    method = method.to(device)
+    # The encoder hands images on in channels-last layout; weights in the same layout save a conversion each step.
+    method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return method
+
+
+def _uniform_norms(method: nn.Module) -> int:
+    """Draw the weights of every BatchNorm anew, uniform in (0, 1); how many layers have some."""
+    norms = [part for part in method.modules() if isinstance(part, _BatchNorm | TaskNorm | TaskBatchNorm)]
+    weights = [norm.weight for norm in norms if norm.weight is not None]
+    for weight in weights:
+        nn.init.uniform_(weight)
+    return len(weights)
+
+
+def _normalisation(recipe: Recipe, image_shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(mean, std) of one or of every channel; features pass the encoder as they are."""
+    if len(image_shape) == 1:
+        return NORMALISATIONS["unit"]
+    mean, std = NORMALISATIONS[recipe.data.normalisation]
+    if len(mean) not in (1, image_shape[0]):
+        raise EngramError(
+            f"{recipe.name} [data]: normalisation '{recipe.data.normalisation}' is for {len(mean)} channels but the "
+            f"images have {image_shape[0]}: use 'unit' or 'centred'"
+        )
+    return mean, std
+
+
+def _backbone(recipe: Recipe, image_shape: tuple[int, ...]) -> nn.Module:
+    name, settings = recipe.backbone, recipe.backbone_settings
+    if ":" not in name:
+        # Features have been through a backbone already; only a user's own class may go on from there.
+        is_features = len(image_shape) == 1
+        return build_backbone("flatten" if is_features else name, image_shape, {} if is_features else settings)
+    kind = _import_class(name, "backbone")
+    if not issubclass(kind, nn.Module):
+        raise EngramError(f"the backbone '{name}' is not a torch.nn.Module: derive {kind.__name__} from it")
+    try:
+        backbone: nn.Module = kind(image_shape, **settings)
+    except TypeError as error:
+        raise EngramError(
+            f"the backbone '{name}' cannot be called as {kind.__name__}(image_shape, "
+            f"{', '.join(f'{key}=...' for key in settings)}) ({error})"
+        ) from error
+    if not isinstance(getattr(backbone, "out_shape", None), tuple):
+        raise EngramError(f"the backbone '{name}' lacks out_shape: set self.out_shape = (features,) in its __init__")
+    return backbone
+
+
+def _import_class(name: str, what: str) -> type[Any]:
+    """The class behind ``package.module:Class``; modules beside the working directory are found too."""
+    module_name, _, class_name = name.partition(":")
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.append(str(Path.cwd()))  # an installed command does not look here by itself
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise EngramError(f"the {what} '{name}' cannot be imported ({error}): check the name and PYTHONPATH") from error
+    except Exception as error:  # the user's module may fail in any way while it is imported
+        raise EngramError(f"the {what} '{name}' cannot be imported: {type(error).__name__}: {error}") from error
+    kind = getattr(module, class_name, None)
+    if not isinstance(kind, type):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise EngramError(f"the module '{module_name}' has no class '{class_name}'{nearest(class_name, classes)}")
+    return kind
+
+
+def _check_contract(kind: type[Any], name: str) -> type[Method]:
+    """A user's class as a Method, or one sentence on what it lacks."""
+    if not issubclass(kind, Method):
+        raise EngramError(f"the method '{name}' is not an engram.types.Method: derive {kind.__name__} from it")
+    if not isinstance(getattr(kind, "card", None), MethodCard):
+        raise EngramError(f"the method '{name}' lacks a card: set card = MethodCard(title=..., paper=...) in the class")
+    config = getattr(kind, "Config", None)
+    if not (isinstance(config, type) and is_dataclass(config)):
+        raise EngramError(f"the method '{name}' lacks a Config: set it to a frozen dataclass of its [method] keywords")
+    by_features = issubclass(kind, EmbeddingMethod) and kind.predict is EmbeddingMethod.predict
+    if by_features and kind.classify is EmbeddingMethod.classify:  # type: ignore[attr-defined]
+        raise EngramError(f"the method '{name}' lacks classify: define classify(self, episode, history=())")
+    if kind.predict is Method.predict:
+        raise EngramError(f"the method '{name}' lacks predict: define predict(self, episode, history=())")
+    return kind

@@ -1,0 +1,250 @@
+"""Checkpoints: complete folders of safetensors and JSON, written whole or not at all. No pickle.
+
+A run folder holds the newest ``step-00001000`` and the best on validation ``best-00000800``. Each has
+``weights.safetensors``, ``optimiser.safetensors``, ``random.safetensors`` and ``state.json`` (`RunState`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from engram.errors import EngramError
+from engram.ledger import software_versions
+from engram.models.build import build_method
+from engram.models.rounding import restored
+from engram.places import located
+from engram.recipes.schema import Recipe, recipe_from_saved
+from engram.types import Method
+
+FORMAT_VERSION = 1
+PARTS = ("weights", "optimiser", "random")
+_FOLDER = re.compile(r"(step|best)-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What ``state.json`` holds: a run up to one iteration, without its tensors."""
+
+    method: str
+    recipe: dict[str, Any]
+    recipe_digest: str
+    image_shape: tuple[int, ...]
+    dataset_digest: str
+    """of the training split; the validation split's is in ``validation``"""
+    validation: dict[str, Any]
+    """the validation protocol"""
+    run_id: str
+    iteration: int
+    numpy_generator: Mapping[str, Any]
+    optimiser: dict[str, Any]
+    """structure of optimiser.safetensors"""
+    curves: dict[str, list[float]]
+    window: dict[str, Any]
+    """sums and counts of the losses since the last validation"""
+    best_accuracy: float | None
+    best_iteration: int
+    seconds: float
+    validation_seconds: float
+    features: str = ""
+    """who made the features it was trained on; "" for images, and for features in runs of before this was kept"""
+    revision: int = 0
+    start: dict[str, str] = field(default_factory=dict)
+    """revision of the method (`engram.card`) when the run began; digests of the weights and features it started from"""
+    digests: dict[str, str] = field(default_factory=dict)
+    """sha256 of each safetensors file"""
+    engram_version: str = field(default_factory=lambda: software_versions()["engram"])
+    format_version: int = FORMAT_VERSION
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint on disk; tensors are read when asked for."""
+
+    folder: Path
+    state: RunState
+
+    def tensors(self, part: Literal["weights", "optimiser", "random"]) -> dict[str, Tensor]:
+        """The tensors of one part, checked against the digest they were written with."""
+        path = self.folder / f"{part}.safetensors"
+        try:
+            data = path.read_bytes()
+            expected = self.state.digests.get(part)
+            if expected and hashlib.sha256(data).hexdigest() != expected:
+                raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {_way_out(self.folder)}")
+            return restored(tensors_from_bytes(data))
+        except FileNotFoundError as error:
+            raise EngramError(f"the checkpoint {self.folder} lacks {path.name}: {_way_out(self.folder)}") from error
+        except (OSError, SafetensorError) as error:
+            raise EngramError(f"{path} cannot be read ({error}): {_way_out(self.folder)}") from error
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe the run was started with."""
+        return recipe_from_saved(self.state.recipe, f"{self.folder}/state.json")
+
+
+def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, Tensor]], best: bool = False) -> Path:
+    """Write ``step-<iteration>`` (and ``best-<iteration>``), then remove the ones they replace; all or nothing.
+
+    ``tensors`` has the keys of `PARTS`. Whatever fails, the checkpoint written before stays as it was.
+    """
+    temporary, linked = run_folder / ".saving", run_folder / ".saving-best"
+    step = run_folder / f"step-{state.iteration:08d}"
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(linked, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        digests = {}
+        for part in PARTS:
+            # Copies: files hold plain layout, and weights shared between modules must not share memory.
+            copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors[part].items()}
+            data = tensors_to_bytes(copies)
+            digests[part] = hashlib.sha256(data).hexdigest()
+            _write(temporary / f"{part}.safetensors", data)
+        text = json.dumps({**asdict(state), "digests": digests}, indent=1)
+        _write(temporary / "state.json", text.encode())
+        if best:  # first, so that no step folder ever speaks of a best one that is not there
+            shutil.copytree(temporary, linked, copy_function=_link)
+            _publish(linked, run_folder / f"best-{state.iteration:08d}")
+        _publish(temporary, step)
+    except OSError as error:
+        kept = last_step(run_folder)
+        raise EngramError(
+            f"step {state.iteration} could not be saved to {run_folder} ({error.strerror or error}): make room and "
+            + (f"resume, {kept.name} is kept" if kept else "start again, no earlier checkpoint is there")
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(linked, ignore_errors=True)
+    _remove_older(run_folder, "step", step)
+    if best:
+        _remove_older(run_folder, "best", run_folder / f"best-{state.iteration:08d}")
+    return step
+
+
+def load(path: Path, which: Literal["best", "last"] = "best", method: str | None = None) -> Checkpoint:
+    """A checkpoint from its own folder or from a run folder; ``best`` falls back to the last step and vice versa.
+
+    With ``method`` a checkpoint of another method is refused.
+    """
+    folder = path if ((path := located(path)) / "state.json").exists() else _choose(path, which)
+    where = folder / "state.json"
+    try:
+        raw = json.loads(where.read_text())
+        if not isinstance(raw, dict) or not isinstance(raw.get("format_version"), int):
+            raise ValueError("it has no format_version")
+        if raw["format_version"] > FORMAT_VERSION:
+            raise EngramError(
+                f"{where} has format version {raw['format_version']} but this Engram reads up to {FORMAT_VERSION}: "
+                f"update Engram"
+            )
+        known = {f.name for f in fields(RunState)}
+        raw["image_shape"] = tuple(raw["image_shape"])
+        state = RunState(**{k: v for k, v in raw.items() if k in known})
+    except FileNotFoundError as error:
+        raise EngramError(f"the checkpoint {folder} lacks state.json: {_way_out(folder)}") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EngramError(f"{where} is not the state of a checkpoint ({error}): {_way_out(folder)}") from error
+    if method is not None and state.method != method:
+        raise EngramError(f"the checkpoint {folder} is of method '{state.method}' but '{method}' was asked for")
+    return Checkpoint(folder, state)
+
+
+def load_method(checkpoint: Checkpoint, device: torch.device, precision: str | None = None, **settings: Any) -> Method:
+    """The checkpoint's method with its weights, in evaluation mode on ``device``; ``settings`` in place of its own."""
+    recipe = checkpoint.recipe
+    recipe = replace(recipe, method_settings={**recipe.method_settings, **settings})
+    method = build_method(recipe, checkpoint.state.image_shape, device, precision)
+    load_weights(method, checkpoint)  # whatever the run started from is not needed any more
+    return method.eval()
+
+
+def load_weights(method: Method, checkpoint: Checkpoint) -> None:
+    """Strictly: every name and shape must agree, else the first difference is told and nothing is changed."""
+    weights = checkpoint.tensors("weights")
+    check_fit(method.state_dict(), weights, f"the weights in {checkpoint.folder} do not fit {type(method).__name__}")
+    method.load_state_dict(weights)
+
+
+def check_fit(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], sentence: str) -> None:
+    """Refuse at the first name or shape that differs; ``sentence`` says of what."""
+    for name in sorted(own.keys() | saved.keys()):
+        if (shape := _shape(saved.get(name))) != (expected := _shape(own.get(name))):
+            raise EngramError(f"{sentence}: {name} is {shape} in the file but {expected} in the model")
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return "absent" if tensor is None else "x".join(map(str, tensor.shape)) or "a single number"
+
+
+def last_step(run_folder: Path) -> Path | None:
+    """The newest ``step-`` folder of a run, if it has one."""
+    return _found(run_folder).get("step")
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())  # before the rename, or a power cut could leave a complete name on incomplete data
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)  # the best checkpoint costs no space while it is also the last
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _publish(temporary: Path, final: Path) -> None:
+    """Give a complete folder its name; one of that name from before is moved aside first and then removed."""
+    aside = final.with_name(".replaced")
+    shutil.rmtree(aside, ignore_errors=True)
+    if final.exists():
+        os.replace(final, aside)
+    os.replace(temporary, final)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _found(run_folder: Path) -> dict[str, Path]:
+    """The newest folder of each kind."""
+    found = [(int(m[2]), m[1], p) for p in run_folder.glob("*-*") if (m := _FOLDER.fullmatch(p.name)) and p.is_dir()]
+    return {kind: path for _, kind, path in sorted(found)}
+
+
+def _remove_older(run_folder: Path, kind: str, newest: Path) -> None:
+    for path in run_folder.glob(f"{kind}-*"):
+        if _FOLDER.fullmatch(path.name) and path != newest:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _choose(path: Path, which: str) -> Path:
+    if not path.exists():
+        raise EngramError(f"there is no checkpoint at {path}: give a run folder or one of its step- or best- folders")
+    if _FOLDER.fullmatch(path.name):
+        raise EngramError(f"the checkpoint {path} lacks state.json: {_way_out(path)}")
+    found = _found(path) if path.is_dir() else {}
+    order = ("best", "step") if which == "best" else ("step", "best")
+    for kind in order:
+        if kind in found:
+            return found[kind]
+    raise EngramError(f"{path} is not a checkpoint: it has neither a state.json nor step- or best- folders")
+
+
+def _way_out(folder: Path) -> str:
+    others = [p for p in _found(folder.parent).values() if p != folder]
+    return f"use {others[0]} instead" if others else "copy it again from its source, or train again"

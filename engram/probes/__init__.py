@@ -1,0 +1,1 @@
+"""What an answer must not depend on: the audit."""

@@ -1,0 +1,151 @@
+"""The audit: through which channels do a method's predictions depend on things they should not?
+
+``audit(method, store)`` puts every question of `engram.probes.catalogue.PROBES` to a method and says clean, declared or
+leak for each. See docs/audit.md.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from engram.data.episodes import episodes_at, frozen_tasks
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.evaluation.can_answer import check_can_answer
+from engram.probes.asking import Asker, only_tasks
+from engram.probes.catalogue import SELECTION, Finding, Verdict
+from engram.probes.exact import Streams, exact_findings
+from engram.probes.statistical import Bench, SlotOrder, statistical_findings
+from engram.protocol import Protocol
+from engram.types import Method, MethodCard
+
+EXACT_STREAMS = 3
+LEAST_SEQUENCES = 20
+"""below it neither the spread nor the t quantile can be trusted"""
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    findings: tuple[Finding, ...]
+    seconds: float
+    protocol: Protocol
+    """of the streams: `slot_order` is the order in which they were listed before a probe changed it"""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the findings."""
+        verdicts = {f.verdict for f in self.findings}
+        return "leak" if "leak" in verdicts else "declared" if "declared" in verdicts else "clean"
+
+    @property
+    def summary(self) -> str:
+        """``2 leaks (query order, earlier tasks; noise, class order), 3 declared (company; ...), 9 clean``"""
+        words: dict[Verdict, str] = {"leak": "leaks", "declared": "declared", "clean": "clean"}
+        parts = []
+        for verdict, word in words.items():
+            named = [f.probe for f in self.findings if f.verdict == verdict]
+            if named:
+                word = "leak" if word == "leaks" and len(named) == 1 else word
+                parts.append(f"{len(named)} {word}" + ("" if verdict == "clean" else f" ({'; '.join(named)})"))
+        return ", ".join(parts)
+
+    def __getitem__(self, probe: str) -> Finding:
+        return next(f for f in self.findings if f.probe == probe)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """For `RunRecord.audit`."""
+        return [f.to_dict() for f in self.findings]
+
+
+@torch.no_grad()
+def audit(
+    method: Method,
+    store: Store,
+    *,
+    n_way: int = 5,
+    n_shot: int = 1,
+    n_query: int = 1,
+    stream_length: int = 8,
+    n_sequences: int = 100,
+    names: Literal["anonymous", "named"] = "anonymous",
+    pool_classes: int = 0,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+    train_order: SlotOrder = "shuffled",
+    labelled_fraction: float = 1.0,
+    drop_unlabelled: bool = False,
+    hidden_labels_shown: bool = False,
+    chosen_on: str = "",
+    quick: bool = False,
+) -> AuditReport:
+    """Audit a method in evaluation mode; the same arguments give the same findings.
+
+    ``train_order`` is the slot order the method was trained in: streams are listed that way before a probe changes
+    anything, and the worth of the past is measured in it. The class-order and noise probes use both orders always.
+    ``chosen_on`` is the split its weights were chosen on, "" where nobody knows. ``quick`` leaves the statistical
+    probes out.
+    """
+    protocol = Protocol(
+        store.info.dataset,
+        store.info.split,
+        n_way=n_way,
+        n_shot=n_shot,
+        n_query=n_query,
+        labelled_fraction=labelled_fraction,
+        drop_unlabelled=drop_unlabelled,
+        hidden_labels_shown=hidden_labels_shown,
+        slot_order=train_order,
+        stream_length=stream_length,
+        names=names,
+        pool_classes=pool_classes,
+        batch_norm=method.card.batch_norm,
+        n_sequences=n_sequences,
+        seed=seed,
+    ).for_store(store)
+    return _audit(method, store, protocol, device, quick, chosen_on)
+
+
+def _audit(
+    method: Method, store: Store, protocol: Protocol, device: torch.device | str, quick: bool, chosen_on: str
+) -> AuditReport:
+    """All probes, with the method in evaluation mode and the audit's own random state; both are put back."""
+    if protocol.n_way < 2 or (not quick and protocol.n_sequences < LEAST_SEQUENCES):
+        raise EngramError(
+            f"an audit needs at least 2 ways and {LEAST_SEQUENCES} sequences but n_way = {protocol.n_way} and "
+            f"n_sequences = {protocol.n_sequences}: raise them, or run the exact probes alone with quick"
+        )
+    check_can_answer(method, protocol)
+    started, training, asker = time.perf_counter(), method.training, Asker(method, protocol.seed)
+    method.eval()
+    devices = [torch.device(device)] if torch.device(device).type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            findings = exact_findings(_few_streams(asker, store, protocol, device))
+            findings.append(selection(method.card, chosen_on, protocol.split))
+            if not quick:
+                torch.manual_seed(protocol.seed)
+                listed = replace(protocol, slot_order="class-order", seed=protocol.seed + 1)
+                findings += statistical_findings(Bench(asker, store, listed, device, protocol.slot_order))
+    finally:
+        method.train(training)
+    return AuditReport(tuple(findings), time.perf_counter() - started, protocol)
+
+
+def selection(card: MethodCard, chosen_on: str, split: str) -> Finding:
+    """What a training says of itself, for no answer of the model can: effect 1 where both splits are the same."""
+    if not chosen_on:
+        return SELECTION.not_applicable(card, "nothing is known of how its weights were chosen")
+    return SELECTION.found(card, float(chosen_on == split), 0.5, f"chosen on {chosen_on}, asked on {split}")
+
+
+def _few_streams(asker: Asker, store: Store, protocol: Protocol, device: torch.device | str) -> Streams:
+    """A handful of streams to ask about, and as many to exchange their neighbours and later tasks with."""
+    tasks = frozen_tasks(store, replace(protocol, n_sequences=2 * EXACT_STREAMS))
+    episodes, _ = episodes_at(store, tasks, protocol.n_way, device)
+    chosen = [only_tasks(e, slice(0, EXACT_STREAMS)) for e in episodes]
+    others = [only_tasks(e, slice(EXACT_STREAMS, None)) for e in episodes]
+    return Streams.build(asker, chosen, others, torch.Generator().manual_seed(protocol.seed))

@@ -1,0 +1,1 @@
+"""Studies filled from records, as Markdown, figures and HTML."""

@@ -1,6 +1,0 @@
-"""Studies run from one call: what is recorded is kept, what is missing is run, and the report is drawn. No torch here:
-each run is a process of its own."""
-
-from engram.callable_package import make_callable
-
-make_callable(__name__, "engram.reproduce.run:reproduce")

@@ -1,0 +1,120 @@
+"""What a person sees of a grid: what is there and what is missing with its time, then the runs as they go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from engram.reproduction.plan import Plan, Planned
+from engram.reproduction.process import Ended
+from engram.studies.checks import missing_recipes
+
+SHOWN_ABSENT = 3
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3.5 h``, ``2.1 days``"""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def show_plan(plan: Plan, console: Console, engine: str) -> None:
+    """Studies with their counts, the runs that are missing, what cannot be run here and why."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"scale {plan.scale}", title_justify="left")
+    table.add_column("study")
+    for name in ("recorded", "to run", "no data", "no recipe"):
+        table.add_column(name, justify="right")
+    table.add_column("time", justify="right")
+    for study in plan.studies:
+        mine = [p for p in plan.jobs if study.name in p.job.studies]
+        counts = [sum(p.state == state for p in mine) for state in ("recorded", "to run", "no data")]
+        absent = len(missing_recipes(study))
+        seconds = sum(p.seconds or 0.0 for p in mine if p.state == "to run")
+        table.add_row(study.name, *map(str, counts), str(absent), duration(seconds) if counts[1] else "")
+    console.print(table)
+    if plan.to_run:
+        _show_missing(plan, console, engine)
+    _show_reasons(plan, console)
+
+
+def _show_missing(plan: Plan, console: Console, engine: str) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="to run", title_justify="left")
+    table.add_column("run")
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("how it is known")
+    for planned in plan.to_run:
+        time_text = "unknown" if planned.seconds is None else duration(planned.seconds)
+        table.add_row(planned.job.title, time_text, planned.note)
+    console.print(table)
+    unknown = sum(p.seconds is None for p in plan.to_run)
+    more = f" and {unknown} of unknown time" if unknown else ""
+    where = "one after another" if engine == "local" else "in all, shared out over the cluster"
+    console.print(f"{len(plan.to_run)} runs, about {duration(plan.seconds)}{more}, {where}", highlight=False)
+
+
+def _show_reasons(plan: Plan, console: Console) -> None:
+    for reason in dict.fromkeys(p.note for p in plan.jobs if p.state == "no data"):
+        count = sum(p.note == reason for p in plan.jobs)
+        console.print(f"no data: {reason} ({count} runs)", highlight=False, markup=False)
+    sentences = list(plan.absent.values())
+    for sentence in sentences[:SHOWN_ABSENT]:
+        console.print(f"no recipe: {sentence}", highlight=False, markup=False)
+    if len(sentences) > SHOWN_ABSENT:
+        console.print(f"no recipe: and {len(sentences) - SHOWN_ABSENT} more", highlight=False)
+    for problem in plan.problems:
+        console.print(f"record: {problem}", highlight=False, markup=False)
+
+
+class Progress:
+    """Lines for the start and the end of each run; on a terminal also what the run says just now."""
+
+    def __init__(self, jobs: Sequence[Planned], console: Console) -> None:
+        self.jobs, self.console = list(jobs), console
+        self.done, self.began = 0, time.monotonic()
+        self.status = Status("", console=console) if console.is_terminal else None
+
+    def __enter__(self) -> Progress:
+        if self.status:
+            self.status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status:
+            self.status.stop()
+
+    def start(self, planned: Planned) -> None:
+        known = "" if planned.seconds is None else f", about {duration(planned.seconds)}"
+        self._line(f"[{self.done + 1}/{len(self.jobs)}] {planned.job.title}{known}; {self._left()}")
+
+    def submitted(self, planned: Planned) -> None:
+        known = "" if planned.seconds is None else f", about {duration(planned.seconds)}"
+        self._line(f"submitted: {planned.job.title}{known}")
+
+    def say(self, line: str) -> None:
+        if self.status:
+            self.status.update(line[: self.console.width - 4].replace("[", r"\["))
+
+    def end(self, planned: Planned, ended: Ended) -> None:
+        self.done += 1
+        why = f": {ended.sentence}" if ended.sentence else ""
+        where = f" on {ended.node}" if ended.node else ""
+        self._line(f"    {planned.job.title}: {ended.status} after {duration(ended.seconds)}{where}{why}")
+
+    def left(self, planned: Planned, why: str) -> None:
+        self.done += 1
+        self._line(f"    {planned.job.title}: left ({why})")
+
+    def _left(self) -> str:
+        seconds = sum(p.seconds or 0.0 for p in self.jobs[self.done :])
+        return f"about {duration(seconds)} of the grid left"
+
+    def _line(self, words: str) -> None:
+        self.console.print(words, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,146 @@
+"""Training batches: tasks drawn from a store, images augmented, all from generators whose state can be saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.data.episodes import draw_tasks, episodes_from, placed, time_major
+from engram.data.pixels import augment
+from engram.data.store import Store
+from engram.protocol import Protocol
+from engram.types import Episode, TrainBatch
+
+
+def check_ranges(store: Store, protocol: Protocol, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """What the store cannot serve at the ends, it would refuse somewhere in the middle of training."""
+    for end in (0, 1):
+        sizes: dict[str, Any] = {key: ends[end] for key, ends in ranges.items()}
+        replace(protocol, **sizes).check(store)
+
+
+def place(store: Store, device: torch.device) -> Store:
+    """The store's images on ``device`` where they fit; else they stay where they are and batches are copied over."""
+    size = store.images.numel() * store.images.element_size()
+    if device.type == "cpu":
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return store.to("cpu") if size < free // 2 else store
+    try:
+        return store.to(device)
+    except torch.OutOfMemoryError:
+        return store
+
+
+class BatchSource:
+    """Draws the training batches of a run; the same seed gives the same batches on one kind of device."""
+
+    def __init__(
+        self,
+        store: Store,
+        protocol: Protocol,
+        augmentation: str,
+        device: torch.device,
+        class_batch: int = 0,
+        ranges: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        self.store = store
+        self.protocol = protocol
+        self.ranges = ranges or {}
+        self.device = device
+        self.class_batch = class_batch
+        # Augmentation knows pixels only; features from a store pass as they are.
+        is_pixels = store.images.dtype == torch.uint8 and len(store.image_shape) == 3
+        self.augmentation = augmentation if is_pixels else "none"
+        self.tasks = np.random.default_rng(protocol.seed)
+        self.transforms = torch.Generator(device).manual_seed(protocol.seed)
+
+    def draw(self, progress: float) -> TrainBatch:
+        return self.assemble(placed(self.store, self.draw_lists(), self.device), progress)
+
+    def draw_lists(self) -> dict[str, np.ndarray]:
+        """Which images and labels the next step takes: whole numbers, and all of a step that the host decides."""
+        sizes: dict[str, Any] = {
+            key: int(self.tasks.integers(*ends, endpoint=True)) for key, ends in self.ranges.items()
+        }
+        protocol = replace(self.protocol, **sizes) if sizes else self.protocol
+        lists = time_major(draw_tasks(self.store, protocol, self.tasks))
+        if self.class_batch:  # drawn evenly over the whole split; none asked for draws no number
+            rows = self.tasks.integers(0, len(self.store.images), self.class_batch)
+            lists["base_rows"], lists["base_ids"] = rows, np.searchsorted(self.store.offsets, rows, side="right") - 1
+        return lists
+
+    def assemble(self, lists: Mapping[str, Tensor], progress: float | Tensor) -> TrainBatch:
+        """The batch of drawn lists, images gathered and augmented: all of it on the device."""
+        episodes, answers = episodes_from(self.store, lists, self.protocol.n_way)
+        base = None
+        if self.class_batch:
+            images = self.store.gather(lists["base_rows"]).to(self.device, non_blocking=True)
+            base = augment(images, self.augmentation, self.transforms), lists["base_ids"]
+        return TrainBatch(self._augmented(episodes), answers, base, progress)
+
+    def _augmented(self, episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
+        """All images of all steps in one call."""
+        if self.augmentation == "none":
+            return episodes
+        images = [part.flatten(0, 1) for e in episodes for part in (e.support, e.query)]
+        changed = augment(torch.cat(images), self.augmentation, self.transforms)
+        parts = iter(changed.split([len(i) for i in images]))
+
+        def unfold(part: Tensor) -> Tensor:
+            return next(parts).unflatten(0, part.shape[:2])
+
+        return tuple(replace(e, support=unfold(e.support), query=unfold(e.query)) for e in episodes)
+
+
+def micro_batches(batch: TrainBatch, sequences: int) -> list[TrainBatch]:
+    """The batch in parts of at most ``sequences`` sequences, base-class images shared out; 0 leaves it whole."""
+    count = len(batch.episodes[0].support_labels)
+    if not 0 < sequences < count:
+        return [batch]
+    starts = range(0, count, sequences)
+    base = (
+        list(zip(*(part.tensor_split(len(starts)) for part in batch.class_batch), strict=True))
+        if batch.class_batch
+        else []
+    )
+    return [
+        replace(
+            batch,
+            episodes=tuple(e.part(slice(start, start + sequences)) for e in batch.episodes),
+            answers=tuple(a.part(slice(start, start + sequences)) for a in batch.answers),
+            class_batch=base[i] if base else None,
+        )
+        for i, start in enumerate(starts)
+    ]
+
+
+def random_state(source: BatchSource) -> dict[str, Tensor]:
+    """All torch generators of a run; the numpy one is plain numbers and goes to state.json."""
+    states = {"torch_cpu": torch.get_rng_state(), f"transforms_{source.device.type}": source.transforms.get_state()}
+    if source.device.type == "cuda":
+        states["torch_cuda"] = torch.cuda.get_rng_state(source.device)
+    return states
+
+
+def restore_random_state(
+    source: BatchSource, tensors: dict[str, Tensor], numpy_state: Mapping[str, Any], iteration: int
+) -> None:
+    """Go on exactly where the saved run stopped.
+
+    A generator saved on another kind of device has no counterpart here: it starts anew from seed and iteration, so the
+    run stays repeatable though not equal to one that never moved.
+    """
+    source.tasks.bit_generator.state = numpy_state
+    torch.manual_seed(source.protocol.seed + iteration)
+    source.transforms.manual_seed(source.protocol.seed + iteration)
+    torch.set_rng_state(tensors["torch_cpu"])
+    if (key := f"transforms_{source.device.type}") in tensors:
+        source.transforms.set_state(tensors[key])
+    if source.device.type == "cuda" and "torch_cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["torch_cuda"], source.device)

@@ -1,0 +1,223 @@
+"""The only training loop: step, look at the loss, validate, save, and know when to stop.
+
+A run that was stopped and resumed continues as if it had not been: on the CPU bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.evaluation.evaluate import Result
+from engram.machine.device import DeviceUse
+from engram.machine.interruptions import RunLock, StopRequest
+from engram.nn import fused, native
+from engram.recipes.schema import Recipe
+from engram.training.fast_arithmetic import fast_arithmetic, knows_our_layers
+from engram.training.progress import Display, Pace, ScalarLog
+from engram.training.start import start
+from engram.training.trainer import Trainer
+from engram.types import Method
+
+READ_EVERY = 20
+"""steps between two looks at the loss on a GPU: each look waits for the steps before the last one"""
+
+StoppedBy = Literal["iterations", "max_iterations", "max_minutes", "signal"]
+OnValidation = Callable[[int, Result], None]
+
+
+@dataclass(frozen=True)
+class TrainOutcome:
+    method: Method
+    """with the best weights on validation, in evaluation mode"""
+    status: Literal["finished", "interrupted"]
+    """interrupted: by Ctrl-C or SIGTERM; a run that used up its minutes is finished"""
+    curves: dict[str, list[float]]
+    """one entry per validation: iteration, loss, learning_rate, train_<term>, validation_accuracy and _interval"""
+    training: dict[str, Any]
+    """iterations, seconds, tasks_per_second, best_iteration, best_accuracy, parameters, stopped_by, card, ..."""
+    run_id: str
+    revision: int
+    start: dict[str, str]
+    """digests of the weights and features it started from"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a call ends before its recipe does."""
+
+    max_minutes: float | None = None
+    """wall time of this call, validations included"""
+    max_iterations: int | None = None
+    """counted from the start of the run, also where it is resumed"""
+    whole_run: bool = False
+    """max_minutes counts from the start of the run too: a time box that a stop and a resumption leave as it is"""
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_minutes", self.max_minutes), ("max_iterations", self.max_iterations)):
+            if value is not None and not value > 0:  # nan is refused too
+                raise EngramError(f"{name} = {value} but it must be above 0")
+
+    def share_spent(self, seconds: float) -> float:
+        return 0.0 if self.max_minutes is None else seconds / (60 * self.max_minutes)
+
+    def seconds_left(self, seconds: float) -> float:
+        return float("inf") if self.max_minutes is None else 60 * self.max_minutes - seconds
+
+
+def train(
+    recipe: Recipe,
+    stores: Mapping[str, Store],
+    run_folder: Path,
+    *,
+    device: torch.device,
+    resume: bool = False,
+    max_minutes: float | None = None,
+    max_iterations: int | None = None,
+    whole_run: bool = False,
+    precision: str | None = None,
+    progress: bool = True,
+    tensorboard: bool = True,
+    plain: bool = False,
+    micro_batch: int = 0,
+    on_validation: OnValidation | None = None,
+) -> TrainOutcome:
+    """Train a recipe on ``stores["train"]``, validate on ``stores["val"]``, keep checkpoints in ``run_folder``.
+
+    A falling schedule with ``max_minutes`` ends with the minutes where they run out before the iterations; a resumed
+    run goes by iterations alone, so that it can be repeated, unless ``whole_run`` counts the minutes of earlier calls.
+    Ctrl-C and SIGTERM finish the step, save without validating, and give status "interrupted"; a second Ctrl-C leaves
+    at once.
+
+    ``plain`` does without kernels of our own and captured steps; ``micro_batch`` sequences go through the model at
+    a time.
+    """
+    limits = Limits(max_minutes, max_iterations, whole_run)
+    trainer = Trainer(recipe, stores, Path(run_folder), device, precision, plain, micro_batch)
+    if not resume:  # a resumed run has weights of its own
+        trainer.start |= start(trainer.method, recipe, stores["train"])
+    with RunLock(trainer.folder), fast_arithmetic(device), fused.plain(plain):
+        trainer.begin(resume)
+        title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"
+        with (
+            Display(title, recipe.train.iterations, progress) as display,
+            ScalarLog(trainer.folder / "tensorboard", tensorboard, trainer.iteration) as scalars,
+            StopRequest() as stop,
+        ):
+            if why := trainer.captured and fused.missing():
+                display.say(f"fused kernels are not used, as {why}")
+            calls = fused.calls()
+            if why := device.type == "cpu" and knows_our_layers(trainer.method) and native.missing():
+                display.say(f"kernels in C are not used, as {why}: steps take up to twice as long")
+            use = DeviceUse(device)
+            stopped_by = _Loop(trainer, limits, display, scalars, stop, on_validation).run()
+        trainer.load_best()
+    status: Literal["finished", "interrupted"] = "interrupted" if stopped_by == "signal" else "finished"
+    ours = "triton" if device.type == "cuda" else "c"
+    training = _summary(trainer, stopped_by) | {"kernels": ours if fused.calls() > calls else "library"}
+    training["device_use"] = use.summary()
+    method, began = trainer.method.eval(), (trainer.run_id, trainer.revision, trainer.start)
+    return TrainOutcome(method, status, trainer.curves, training, *began)
+
+
+@dataclass
+class _Loop:
+    trainer: Trainer
+    limits: Limits
+    display: Display
+    scalars: ScalarLog
+    stop: StopRequest
+    on_validation: OnValidation | None
+    told_fallback: bool = False
+
+    def run(self) -> StoppedBy:
+        """Step until something says stop; the end is validated and saved, an interruption only saved."""
+        trainer, settings = self.trainer, self.trainer.settings
+        end = min(settings.iterations, self.limits.max_iterations or settings.iterations)
+        reason: StoppedBy = "iterations" if end == settings.iterations else "max_iterations"
+        while trainer.iteration < end and not self.stop.requested:
+            if self.limits.share_spent(self._spent) >= 1 and trainer.iteration > trainer.first_iteration:
+                reason = "max_minutes"
+                break
+            trainer.step(self._schedule_progress())
+            if trainer.stepper.fallback and not self.told_fallback:
+                self.told_fallback = True
+                self.display.say(f"steps are made one operation at a time, as {trainer.stepper.fallback}")
+            if trainer.device.type == "cpu" or trainer.iteration % READ_EVERY == 0:
+                self._look(lag=trainer.device.type == "cuda")
+            if trainer.iteration % settings.validate_every == 0:
+                self._validate()
+        is_validated = trainer.validated == trainer.iteration
+        if self.stop.requested and not (is_validated and trainer.iteration >= end):
+            self._save_unfinished()
+            return "signal"
+        if not is_validated:
+            self._validate()
+        return reason
+
+    @property
+    def _spent(self) -> float:
+        return self.trainer.seconds if self.limits.whole_run else self.trainer.elapsed
+
+    def _schedule_progress(self) -> float:
+        """0..1 of the schedule: by iterations, or by minutes where a falling schedule has to end with them."""
+        trainer = self.trainer
+        share = trainer.iteration / trainer.settings.iterations
+        falls = trainer.settings.schedule in ("linear", "cosine")
+        if falls and (self.limits.whole_run or not trainer.resumed_from):
+            share = max(share, self.limits.share_spent(self._spent))
+        return min(1.0, share)
+
+    def _look(self, lag: bool = False) -> None:
+        means = self.trainer.read_losses(lag)
+        if means:
+            self.display.update(self.trainer.iteration, means, self._pace())
+            if self.trainer.iteration % READ_EVERY == 0:
+                self.scalars.add(self.trainer.iteration, "train", means | {"learning_rate": self.trainer.learning_rate})
+
+    def _validate(self) -> None:
+        self._look()
+        trainer = self.trainer
+        means = trainer.window.means()
+        result = trainer.validate()
+        best = f"best {trainer.best_accuracy:.2%}"
+        self.display.validated(trainer.iteration, means, result.metrics, best, self._pace())
+        self.scalars.add(trainer.iteration, "validation", result.metrics)
+        if self.on_validation:
+            self.on_validation(trainer.iteration, result)
+
+    def _save_unfinished(self) -> None:
+        self._look()
+        if self.trainer.saved != self.trainer.iteration:
+            self.trainer.check_weights()
+            self.trainer.save()
+
+    def _pace(self) -> Pace:
+        trainer = self.trainer
+        rate = trainer.steps_per_second
+        by_steps = (trainer.settings.iterations - trainer.iteration) / rate if rate else 0.0
+        return Pace(trainer.tasks_per_second, min(by_steps, self.limits.seconds_left(self._spent)))
+
+
+def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
+    """The ``training`` entry of a run record."""
+    return {
+        "iterations": trainer.iteration,
+        "seconds": round(trainer.seconds, 3),
+        "validation_seconds": round(trainer.validation_seconds, 3),
+        "tasks_per_second": round(trainer.tasks_per_second, 2),
+        "best_iteration": trainer.best_iteration,
+        "best_accuracy": trainer.best_accuracy,
+        "parameters": sum(p.numel() for p in trainer.method.parameters() if p.requires_grad),
+        "precision": getattr(trainer.method.backbone, "precision", "fp32"),
+        "captured": trainer.stepper.graph is not None,
+        "stopped_by": stopped_by,
+        "resumed_from": trainer.resumed_from,
+        "card": asdict(trainer.method.card),
+    }

@@ -1,0 +1,154 @@
+"""Starting from an earlier run, most often stage one: its backbone, and its classifier of the base classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.models import checkpoint as checkpoints
+from engram.models.build import PREFIX, resolve_method, revisions
+from engram.models.checkpoint import Checkpoint
+from engram.places import located
+from engram.recipes.schema import Recipe, maker_of
+from engram.types import Method
+
+SCALE = "scale"
+"""what a cosine classifier calls the factor of its logits, where it is learnt"""
+
+
+def start(method: Method, recipe: Recipe, store: Store) -> dict[str, str]:
+    """All that a new run takes over from an earlier one; features have been through their backbone already.
+
+    -> digests of the weights, for the record.
+    """
+    taken = {}
+    if recipe.backbone_weights and len(store.image_shape) > 1:
+        taken["weights"] = start_backbone(method, recipe)
+    if digest := start_base_classes(method, recipe, store.maker):
+        taken["base_classes"] = digest
+    return taken
+
+
+def start_backbone(method: Method, recipe: Recipe) -> str:
+    """Copy the backbone of the checkpoint ``recipe.backbone_weights``, of whichever method, into ``method``.
+
+    -> digest of the checkpoint's weights, for the record.
+
+    Every name and shape must agree, and so must the normalisation, as weights made for other pixels would fit in shape
+    and see nothing, and the start of norms, as the recipe would claim one that its backbone never had.
+    """
+    found = _starting_weights(recipe, ", or train on its features with --features")
+    before, now = found.recipe.data.normalisation, recipe.data.normalisation
+    if before != now:
+        raise EngramError(
+            f"the backbone in {found.folder} was trained with normalisation '{before}' but {recipe.name} [data] has "
+            f"'{now}': use '{before}'"
+        )
+    started, asked = found.recipe.train.norm_start, recipe.train.norm_start
+    if started != asked:
+        raise EngramError(
+            f"the backbone in {found.folder} was trained with norm_start '{started}' but {recipe.name} [train] has "
+            f"'{asked}': use '{started}'"
+        )
+    saved, own = (
+        {name: value for name, value in tensors.items() if name.startswith(PREFIX)}
+        for tensors in (found.tensors("weights"), method.state_dict())
+    )
+    checkpoints.check_fit(own, saved, f"the backbone in {found.folder} does not fit '{recipe.backbone}'")
+    method.load_state_dict(saved, strict=False)
+    return _digest(found)
+
+
+def start_base_classes(method: Method, recipe: Recipe, maker: str) -> str:
+    """Hand the cosine classifier of ``recipe.backbone_weights`` on to a method with base_start = "stage_one".
+
+    Its rows become the method's base weights, and a learnt scale the method's scale. ``maker`` made the features that
+    the method is trained on, "" for images: rows belong to the features they were learnt on and to no others.
+    """
+    if getattr(method.config, "base_start", "random") != "stage_one":
+        return ""
+    if not recipe.backbone_weights:
+        raise EngramError(
+            f"{recipe.name} [method] base_start = 'stage_one' but [backbone] names no weights: name the run folder of "
+            f"a stage one with head = 'cosine', or set base_start = 'random'"
+        )
+    found = _starting_weights(recipe)
+    if maker and f"run {found.state.run_id}, " not in maker:
+        raise EngramError(
+            f"these are {maker} but the base classifier in {found.folder} is of run {found.state.run_id}: write the "
+            f"features of that run with engram features, or name the run that made these in [backbone] weights"
+        )
+    given = found.tensors("weights")
+    rows = _cosine_rows(found, given, recipe)
+    own = method.get_parameter(method.base_rows)
+    if rows.shape != own.shape:
+        before, now = ("x".join(map(str, shape)) for shape in (rows.shape, own.shape))
+        raise EngramError(
+            f"the base classifier in {found.folder} is {before} (classes x features) but {recipe.name} needs {now}: "
+            f"set [method] n_base_classes = {len(rows)} and start from a run on the same backbone and classes"
+        )
+    handed_on = {method.base_rows: rows} | ({SCALE: given[SCALE]} if SCALE in given else {})
+    method.load_state_dict(handed_on, strict=False)
+    return _digest(found)
+
+
+def _cosine_rows(found: checkpoints.Checkpoint, given: dict[str, torch.Tensor], recipe: Recipe) -> torch.Tensor:
+    """(classes, features) of the run's base classifier; a linear one is refused: lengths and biases carry part of what
+    it learnt, and a cosine sees neither."""
+    way_out = "name a stage one with head = 'cosine' in [backbone] weights, or set [method] base_start = 'random'"
+    name = resolve_method(found.recipe.method).base_rows
+    if name not in given:
+        raise EngramError(
+            f"{found.folder} is a run of {found.recipe.method}, which has no classifier of base classes to hand on to "
+            f"{recipe.name}: {way_out}"
+        )
+    if name.removesuffix("weight") + "bias" in given:
+        raise EngramError(
+            f"the base classifier in {found.folder} is linear (it has a bias) but {recipe.method} goes on from "
+            f"cosines: {way_out}"
+        )
+    return given[name]
+
+
+def _starting_weights(recipe: Recipe, or_else: str = "") -> checkpoints.Checkpoint:
+    where = located(Path(recipe.backbone_weights))
+    if not where.exists() and (maker := maker_of(recipe.backbone_weights)):
+        raise EngramError(
+            f"{recipe.name} [backbone] starts from {where}, which is not there: make it with engram train {maker}"
+            f"{or_else}"
+        )
+    found = checkpoints.load(where)
+    if not found.state.digests.get("weights"):
+        raise EngramError(
+            f"{found.folder}/state.json has no digest of its weights, so no record could say what {recipe.name} "
+            f"started from: write it again with engram pack"
+        )
+    return found
+
+
+def _digest(found: checkpoints.Checkpoint) -> str:
+    return found.state.digests["weights"][:16]
+
+
+def check_same_run(saved: Checkpoint, recipe: Recipe, train_digest: str, validation_digest: str) -> None:
+    """A run goes on with the method, the recipe and the data it was started with, or not at all."""
+    state, known = saved.state, revisions(recipe)
+    if state.revision != len(known):
+        changed = "; ".join(r.what for r in known[state.revision :])
+        raise EngramError(
+            f"{saved.folder} cannot be resumed: it was trained with revision {state.revision} of {recipe.method} but "
+            f"this Engram has {len(known)}{f' ({changed})' if changed else ''}; start a new run in another folder"
+        )
+    for what, old, new in (
+        ("recipe", state.recipe_digest, recipe.digest),
+        ("training data", state.dataset_digest, train_digest),
+        ("validation data", state.validation["dataset_digest"], validation_digest),
+    ):
+        if old != new:
+            raise EngramError(
+                f"{saved.folder} cannot be resumed: its {what} has the digest {old[:16]} but yours {new[:16]}; "
+                f"use what it was started with, or start a new run in another folder"
+            )

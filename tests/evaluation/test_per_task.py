@@ -1,0 +1,26 @@
+"""Per-task accuracies come back as they were, in their small form and in the old one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engram.evaluation.per_task import MOST_LEVELS, read_tasks, write_tasks
+
+
+@pytest.mark.parametrize("queries", [1, 5, 75, 4 * MOST_LEVELS])
+def test_what_is_written_is_read(tmp_path: Path, queries: int) -> None:
+    rng = np.random.default_rng(0)
+    correct = (rng.integers(0, queries + 1, (2000, 2, 1)) / queries).astype(np.float32)
+    write_tasks(tmp_path / "deep" / "tasks.npz", correct, {"labels": np.zeros(3, np.uint8)})
+    found = read_tasks(tmp_path / "deep" / "tasks.npz")
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, correct.astype(np.float64))
+
+
+def test_it_is_smaller_and_the_old_form_is_read_too(tmp_path: Path) -> None:
+    correct = (np.random.default_rng(0).integers(0, 76, (2000, 8, 1)) / 75).astype(np.float32)
+    write_tasks(tmp_path / "new.npz", correct)
+    np.savez_compressed(tmp_path / "old.npz", correct=correct)
+    np.testing.assert_array_equal(read_tasks(tmp_path / "new.npz"), read_tasks(tmp_path / "old.npz"))
+    assert (tmp_path / "new.npz").stat().st_size < 0.8 * (tmp_path / "old.npz").stat().st_size

@@ -1,0 +1,34 @@
+"""A packed run answers as the run does, is about half its size without the optimiser, and cannot be resumed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from toy_run import RECIPE, make_stores
+
+from engram.errors import EngramError
+from engram.evaluation.evaluate import evaluate
+from engram.models.checkpoint import load, load_method
+from engram.models.packing import pack
+from engram.models.rounding import Bits
+from engram.recipes.protocols import validation_protocol
+from engram.training.loop import train
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("bits", "share"), [(16, 1 / 3), (8, 1 / 4)])
+def test_packed_weights_answer_alike_and_are_small(tmp_path: Path, bits: Bits, share: float) -> None:
+    stores = make_stores()
+    train(RECIPE, stores, tmp_path / "run", device=CPU, progress=False, tensorboard=False)
+    packed = pack(tmp_path / "run", tmp_path / "small", bits)
+    protocol = validation_protocol(RECIPE, "running").for_store(stores["val"])
+    whole, small = (
+        evaluate(load_method(load(folder), CPU), stores["val"], protocol).outcomes.probabilities
+        for folder in (tmp_path / "run", tmp_path / "small")
+    )
+    assert abs(whole - small).max() < 0.02
+    sizes = [sum(f.stat().st_size for f in folder.rglob("*.safetensors")) for folder in (tmp_path / "run", packed)]
+    assert sizes[1] < sizes[0] * share
+    with pytest.raises(EngramError, match="holds weights alone, so it cannot be resumed"):
+        train(RECIPE, stores, tmp_path / "small", device=CPU, resume=True, progress=False, tensorboard=False)

@@ -1,0 +1,136 @@
+"""A whole run: what its record holds, and that a failed one is recorded too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_run import RECIPE, Watched, make_stores
+
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.evaluation.per_task import read_tasks
+from engram.ledger import read_ledger, read_record
+from engram.methods.proto_net import ProtoNet
+from engram.models.checkpoint import load
+from engram.recipes.protocols import protocols_of
+from engram.recipes.schema import Recipe
+from engram.training.experiment import TrainedRun, adapt, train
+
+SMALL = replace(RECIPE, test=replace(RECIPE.test, n_query=(1, 2), n_sequences=5))
+
+
+def stores() -> dict[str, Store]:
+    made = make_stores()
+    test = made["val"]
+    made["test"] = Store(test.images, test.offsets, replace(test.info, split="test"))
+    return made
+
+
+def go(tmp_path: Path, recipe: Recipe = SMALL, **arguments: Any) -> TrainedRun:
+    given = {"out": tmp_path / "run", "results": tmp_path / "results", "device": "cpu", "progress": False}
+    return train(recipe, **given | {"stores": stores()} | arguments)  # type: ignore[arg-type]
+
+
+def test_what_a_record_holds(tmp_path: Path) -> None:
+    run = go(tmp_path, note="a note", seed=7)
+    record = read_record(run.record_file)
+    assert (record.kind, record.status, record.method, record.seed) == ("train", "finished", "proto_net", 7)
+    assert record.recipe["train"]["seed"] == 7 and record.recipe_digest == load(run.folder).state.recipe_digest
+    assert record.run_id == load(run.folder).state.run_id and record.run_id in run.record_file.name
+    assert record.note == "a note" and record.error == "" and record.seconds > 0
+    assert record.commit and record.device.startswith("cpu") and {"python", "torch", "engram"} <= record.versions.keys()
+    assert record.curves["iteration"] == [3, 6] and len(record.curves["validation_accuracy"]) == 2
+    assert record.training["iterations"] == 6 and record.training["stopped_by"] == "iterations"
+    assert record.training["card"]["title"] == "Prototypical Net"
+    assert [e.protocol["n_query"] for e in record.evaluations] == [1, 2]
+    digest = stores()["test"].digest
+    assert all(e.protocol["dataset_digest"] == digest and e.metrics["accuracy"] > 0 for e in record.evaluations)
+    assert not run.method.training
+
+
+@pytest.mark.parametrize("predictions", [False, True])
+def test_per_task_results_lie_beside_the_record(tmp_path: Path, predictions: bool) -> None:
+    run = go(tmp_path, predictions=predictions)
+    assert len(run.record.evaluations) == 2
+    for evaluation in run.record.evaluations:
+        assert evaluation.tasks_file.startswith("tasks/" + run.record_file.stem)
+        correct = read_tasks(run.record_file.parent / evaluation.tasks_file)
+        assert correct.shape == (5, 2, 1)
+        assert correct.mean() == pytest.approx(evaluation.metrics["accuracy"], abs=1e-3)
+        with np.load(run.record_file.parent / evaluation.tasks_file) as tasks:
+            assert ("probabilities" in tasks) is predictions
+
+
+def test_the_best_weights_are_the_ones_tested(tmp_path: Path) -> None:
+    run = go(tmp_path)
+    best = load(run.folder, "best").tensors("weights")
+    assert all((value == best[name]).all() for name, value in run.method.state_dict().items())
+
+
+def test_without_a_test_there_are_no_evaluations(tmp_path: Path) -> None:
+    assert go(tmp_path, test=False).record.evaluations == []
+
+
+def test_a_failed_run_is_recorded_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watched, "before_loss", staticmethod(lambda step: float("nan")))
+    with pytest.raises(EngramError, match="the loss is not finite at step 1"):
+        go(tmp_path, replace(SMALL, method="toy_run:Watched"), note="tried")
+    (record,), problems = read_ledger(tmp_path / "results")
+    assert not problems
+    assert (record.status, record.method, record.note) == ("failed", "toy_run:Watched", "tried")
+    assert record.error.startswith("the loss is not finite at step 1") and record.evaluations == []
+    assert record.recipe_digest == replace(SMALL, method="toy_run:Watched").digest and record.seconds > 0
+
+
+def test_the_test_protocol_is_checked_before_training(tmp_path: Path) -> None:
+    impossible = replace(SMALL, test=replace(SMALL.test, n_way=9))
+    with pytest.raises(EngramError, match="9 ways were asked for but toy test offers 6 classes"):
+        go(tmp_path, impossible)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(EngramError, match="toy val offers 6 classes"):  # validation asks the same ways
+        go(tmp_path, impossible, test=False)
+
+
+def test_a_run_in_two_calls_has_two_records(tmp_path: Path) -> None:
+    longer = replace(SMALL, train=replace(SMALL.train, iterations=40, validate_every=1))
+    first = go(tmp_path, longer, max_minutes=1e-5, test=False)
+    assert first.record.training["stopped_by"] == "max_minutes" and first.record.training["iterations"] < 40
+    second = go(tmp_path, longer, resume=True)
+    assert second.record.training["iterations"] == 40
+    assert second.record.training["resumed_from"] == first.record.run_id != second.record.run_id
+    assert len(read_ledger(tmp_path / "results")[0]) == 2
+
+
+def test_overrides_change_what_they_name_and_nothing_else() -> None:
+    changed = adapt(SMALL, {"seed": 3, "iterations": None, "backbone": "conv64", "dataset": "glyphs"})
+    assert changed.train == replace(SMALL.train, seed=3)
+    assert (changed.backbone, changed.data) == ("conv64", replace(SMALL.data, dataset="glyphs"))
+    assert changed.test == SMALL.test and changed.method == SMALL.method
+    assert [p.dataset for p in protocols_of(changed)] == ["glyphs", "glyphs"]
+    narrow = replace(SMALL, backbone="conv32", backbone_settings={"width": 8})
+    assert adapt(narrow, {"seed": 3}).backbone_settings == {"width": 8}
+    assert adapt(narrow, {"backbone": "conv4"}).backbone_settings == {}  # another backbone has other keys
+
+
+def test_what_needs_no_training_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EngramError, match="'chance' has nothing to train: use engram bench chance"):
+        go(tmp_path, method="chance")
+
+
+def test_overrides_are_checked_too() -> None:
+    for overrides, sentence in (({"seed": -1}, "seed = -1"), ({"iterations": 0}, "iterations = 0 but at least 1")):
+        with pytest.raises(EngramError, match=sentence):
+            adapt(SMALL, overrides)
+
+
+def test_test_protocols_say_how_the_method_normalises(tmp_path: Path) -> None:
+    assert {p.batch_norm for p in protocols_of(SMALL)} == {"running"}
+    assert {p.batch_norm for p in protocols_of(SMALL, batch_norm="none")} == {"none"}
+    task = replace(ProtoNet.card, batch_norm="task")
+    assert {p.batch_norm for p in protocols_of(SMALL, card=task)} == {"task"}
+    run = go(tmp_path, replace(SMALL, method="toy_run:ByTask"))
+    assert {e.protocol["batch_norm"] for e in run.record.evaluations} == {"task"}
