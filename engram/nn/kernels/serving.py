@@ -86,15 +86,11 @@ def untouched(layers: Sequence[nn.Module]) -> bool:
     return not any(getattr(layer, name) for layer in layers for name in hooks)
 
 
-def settings(norm: nn.Module, slope: float, by: str) -> tuple[Any, ...]:
-    """What kernels are told of a BatchNorm and of the activation after it; one more batch is counted."""
+def settings(norm: nn.Module, activation: nn.Module | float, by: str) -> tuple[Any, ...]:
+    """What kernels are told of a BatchNorm and of the activation after it, or its slope; one more batch is counted."""
     assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.num_batches_tracked is not None
     if use := _use.get():
         use.by = by
     norm.num_batches_tracked.add_(1)
+    slope = activation if isinstance(activation, float) else getattr(activation, "negative_slope", 0.0)  # of a ReLU
     return norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps, slope
-
-
-def slope_of(activation: nn.Module) -> float:
-    """Of a LeakyReLU; that of a ReLU is 0."""
-    return float(getattr(activation, "negative_slope", 0.0))

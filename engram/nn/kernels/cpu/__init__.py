@@ -58,11 +58,10 @@ def conv_block(images: Tensor, layers: Sequence[nn.Module]) -> Tensor:
 
     layer, norm, _, activation = layers
     assert isinstance(layer, nn.Conv2d)
-    settings = serving.settings(norm, serving.slope_of(activation), NAME)
+    settings = serving.settings(norm, activation, NAME)
     if images.shape[1] < LANES and not images.requires_grad and layer.padding == (1, 1):
         return _first_stage(images, layer, settings)
-    result: Tensor = NormPool.apply(convolution(images, layer), layer.bias, *settings)
-    return result
+    return NormPool.apply(convolution(images, layer), layer.bias, *settings)
 
 
 def _first_stage(images: Tensor, layer: nn.Conv2d, settings: tuple[Any, ...]) -> Tensor:
@@ -82,8 +81,7 @@ def _first_stage(images: Tensor, layer: nn.Conv2d, settings: tuple[Any, ...]) ->
         running_var.lerp_((variance * (count / (count - 1))).float(), momentum)
     scale = gamma * torch.rsqrt(variance + epsilon)
     shift = beta + (bias - centre) * scale
-    result: Tensor = Stem.apply(images, (weight * scale[:, None]).T.float(), shift.float(), slope)
-    return result
+    return Stem.apply(images, (weight * scale[:, None]).T.float(), shift.float(), slope)
 
 
 def norm_activate(
@@ -92,5 +90,4 @@ def norm_activate(
     """As that of `cuda`."""
     from engram.nn.kernels.cpu.functions import NormRows
 
-    result: Tensor = NormRows.apply(values, keep, counts, positions, *serving.settings(norm, slope, NAME))
-    return result
+    return NormRows.apply(values, keep, counts, positions, *serving.settings(norm, slope, NAME))

@@ -50,16 +50,10 @@ def takes_block(images: Tensor, layers: Sequence[nn.Module]) -> bool:
 
 def conv_block(images: Tensor, layers: Sequence[nn.Module]) -> Tensor:
     """As `kernels.conv_block`; the convolution is the library's."""
-    convolution, norm, _, activation = layers
-    return norm_pool_activate(convolution(images), norm, serving.slope_of(activation))
-
-
-def norm_pool_activate(values: Tensor, norm: nn.Module, slope: float) -> Tensor:
-    """leaky(maxpool2(BatchNorm(x))). (n, C, H, W) -> (n, C, H // 2, W // 2)"""
     from engram.nn.kernels.cuda.launches import NormPool
 
-    result: Tensor = NormPool.apply(values, *serving.settings(norm, slope, NAME))
-    return result
+    convolution, norm, _, activation = layers
+    return NormPool.apply(convolution(images), *serving.settings(norm, activation, NAME))
 
 
 def takes_pixels(pixels: Tensor, layers: Sequence[nn.Module]) -> bool:
@@ -75,9 +69,7 @@ def first_stage(pixels: Tensor, layers: Sequence[nn.Module], scale: Tensor, shif
 
     convolution, norm, _, activation = layers
     colours = torch.cat([part.flatten().expand(pixels.shape[1]) for part in (scale, shift)])
-    settings = serving.settings(norm, serving.slope_of(activation), NAME)
-    result: Tensor = Stem.apply(pixels, colours, convolution.weight, *settings)
-    return result
+    return Stem.apply(pixels, colours, convolution.weight, *serving.settings(norm, activation, NAME))
 
 
 def trains(values: Tensor) -> bool:
@@ -100,16 +92,14 @@ def norm_activate(
     """
     from engram.nn.kernels.cuda.launches import NormRows
 
-    result: Tensor = NormRows.apply(values, keep, counts, positions, *serving.settings(norm, slope, NAME))
-    return result
+    return NormRows.apply(values, keep, counts, positions, *serving.settings(norm, slope, NAME))
 
 
 def group_product(values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """As `kernels.group_product`."""
     from engram.nn.kernels.cuda.launches import GroupProduct
 
-    result: Tensor = GroupProduct.apply(values, weight, bias)
-    return result
+    return GroupProduct.apply(values, weight, bias)
 
 
 def library_gate(

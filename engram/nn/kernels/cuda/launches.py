@@ -27,21 +27,8 @@ def _table(partial: Tensor, count: int, norm: tuple[Any, ...], channels: int) ->
     gamma, beta, running_mean, running_var, momentum, epsilon, _ = norm
     table = torch.empty(4, channels, device=partial.device)
     grid = (triton.cdiv(channels, 8),)
-    map_kernels.finish_moments[grid](
-        partial,
-        table,
-        gamma,
-        beta,
-        running_mean,
-        running_var,
-        len(partial),
-        count,
-        momentum,
-        epsilon,
-        C=channels,
-        BLOCK_C=16,
-        BLOCK=64,
-    )
+    moments, moved = (len(partial), count, momentum, epsilon), (running_mean, running_var)
+    map_kernels.finish_moments[grid](partial, table, gamma, beta, *moved, *moments, C=channels, BLOCK_C=16, BLOCK=64)
     return table
 
 
@@ -54,7 +41,7 @@ def _summed(partial: Tensor) -> Tensor:
 
 
 class NormPool(torch.autograd.Function):
-    """`norm_pool_activate` of a channels-last map. Saved for the backward pass: the map and four numbers a channel."""
+    """leaky(maxpool2(BatchNorm(x))) of a channels-last map. Saved for the backward pass: map and table."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *norm: Any) -> Tensor:

@@ -58,7 +58,8 @@ def test_norm_pool_activate_is_the_three_modules(shape: tuple[int, ...]) -> None
     x = torch.randn(shape).relu()  # many equal values: the first of them has the gradient
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     gradient = torch.randn(shape[0], shape[1], shape[2] // 2, shape[3] // 2)
-    mine = outcome(cuda.norm_pool_activate(a, fast, 0.2), gradient, fast, inputs=(a,))
+    layers = [nn.Identity(), fast, nn.MaxPool2d(2), nn.LeakyReLU(0.2)]
+    mine = outcome(cuda.conv_block(a, layers), gradient, fast, inputs=(a,))
     expected = outcome(F.leaky_relu(F.max_pool2d(plain(b), 2), 0.2), gradient, plain, inputs=(b,))
     assert_equal(mine, expected)
 
