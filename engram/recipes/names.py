@@ -10,6 +10,7 @@ from typing import Any
 
 from engram.errors import EngramError
 from engram.recipes.loading import load_recipe, recipe_names
+from engram.recipes.schema import Recipe
 
 SCHEDULE = ("schedule", "schedule_step", "schedule_factor", "milestones", "milestone_factors")
 VALIDATION = ("validate_every", "validation_sequences", "validation_queries")
@@ -53,9 +54,12 @@ def variant_of(name: str) -> str:
 def changes(name: str) -> list[str]:
     """Keys in which a recipe of the box differs from the one it is a variant of, such as ``train.iterations``."""
     plain = variant_of(name)
-    if not plain:
-        return []
-    own, others = _flat(name), _flat(plain)
+    return differences(load_recipe(name), load_recipe(plain)) if plain else []
+
+
+def differences(recipe: Recipe, other: Recipe) -> list[str]:
+    """Keys in which two recipes differ, those that only one of them has too."""
+    own, others = _flat(recipe), _flat(other)
     return sorted(key for key in {*own, *others} if own.get(key) != others.get(key))
 
 
@@ -90,10 +94,10 @@ def _ruled_words(rest: str) -> list[str]:
     return re.findall(rf"_({word})(?=_|$)", rest) if re.fullmatch(rf"(?:_(?:{word}))+", rest) else []
 
 
-def _flat(name: str) -> dict[str, Any]:
+def _flat(recipe: Recipe) -> dict[str, Any]:
     """Every setting that decides the result under its dotted key."""
-    recipe = load_recipe(name).to_dict()
-    method = {"name": recipe["method"], **recipe["method_settings"]}
-    backbone = {"name": recipe["backbone"], "weights": recipe["backbone_weights"], **recipe["backbone_settings"]}
-    tables = {**{t: recipe[t] for t in ("data", "train", "test")}, "method": method, "backbone": backbone}
+    saved = recipe.to_dict()
+    method = {"name": recipe.method, **recipe.method_settings}
+    backbone = {"name": recipe.backbone, "weights": recipe.backbone_weights, **recipe.backbone_settings}
+    tables = {**{t: saved[t] for t in ("data", "train", "test")}, "method": method, "backbone": backbone}
     return {f"{table}.{key}": value for table, settings in tables.items() for key, value in settings.items()}
