@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from engram import spellings
 from engram.errors import EngramError, nearest
 from engram.recipes.schema import Recipe, recipe_from_dict
 from engram.recipes.variants import Layer, chain_of, merge, variants_of
@@ -27,6 +28,8 @@ def layers_of(name_or_path: str) -> tuple[str, str, list[Layer]]:
     """Name of a recipe, what an error calls it, and its layers, the first one first."""
     path = Path(name_or_path)
     if path.suffix != ".toml":
+        if name_or_path not in recipe_names() and (other := spellings.other_name(name_or_path)):
+            return layers_of(other)
         method, _, variant = name_or_path.partition("/")
         if variant not in _variants(method):
             raise EngramError(f"there is no recipe '{name_or_path}'{nearest(name_or_path, recipe_names())}")

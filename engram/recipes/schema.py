@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from engram import spellings
 from engram.errors import EngramError, nearest
 from engram.recipes.checks import check_recipe
 from engram.recipes.structure import structure
@@ -146,6 +147,13 @@ class Recipe:
     """[method] keywords, checked against the method's Config"""
     paper: PaperRow | None = None
 
+    def __post_init__(self) -> None:
+        """A recipe is in today's spelling, wherever it comes from."""
+        method, settings = spellings.today(self.method, self.method_settings)
+        if settings != self.method_settings:
+            object.__setattr__(self, "method", method)
+            object.__setattr__(self, "method_settings", spellings.with_effect(settings))
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -168,7 +176,7 @@ def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
 
         return {k: v for k, v in table.items() if k not in left_out and not is_default(k, v)}
 
-    decisive = used(settings, Recipe, "name", "description", "paper")
+    decisive = used(spellings.recipe_first(settings), Recipe, "name", "description", "paper")
     for name, kind in (("data", DataSettings), ("train", TrainSettings), ("test", TestSettings)):
         seed = ["seed"] if without_seed and name == "train" else []
         decisive[name] = used(decisive[name], kind, *seed)

@@ -14,6 +14,7 @@ SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
 CLASS_ORDER_MARK = "class order: slots give the label away, only to reproduce the paper"
 SYSTEM_NAMES = {
     "cml_bgnn": "CML-BGNN",
+    "content_memory": "Content memory",
     "meta_lstm": "Meta-learner LSTM",
     "maml": "MAML",
     "meta_sgd": "Meta-SGD",
