@@ -1,4 +1,4 @@
-"""Content memory: CML-BGNN's question, what earlier tasks can tell of this one, without its slots. Not a paper's method.
+"""Content memory: CML-BGNN's question, what earlier tasks can tell of this one, without its slots. No paper's method.
 
 Memory is a bounded set of what was seen. In a named stream a class gathers its past supports and, at a small weight,
 past queries as they were answered; without names, past pictures join the class they look like, or none. More evidence
