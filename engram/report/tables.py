@@ -11,11 +11,11 @@ from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, record_path
 from engram.recipes import load_recipe, recipe_names
 from engram.recipes.schema import digest_of
+from engram.report.cards import method_cards, system_name
 from engram.report.console import shown_positions
 from engram.report.rows import (
     CLASS_ORDER_MARK,
     SELECTION_MARK,
-    SYSTEM_NAMES,
     ResultRow,
     dataset_name,
     describe_protocol,
@@ -24,7 +24,6 @@ from engram.report.rows import (
     percent,
     published_figure,
     result_rows,
-    system_name,
     trained_part,
     training_cost,
 )
@@ -209,7 +208,7 @@ def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
 
 def check_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
     """A misspelt section would stay empty for ever, and nobody would notice."""
-    known = {"all", "others", *SYSTEM_NAMES, *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
+    known = {"all", "others", *method_cards(), *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
     stem, _, part = name.partition(":")
     if stem not in known or part not in ("", "positions"):
         raise EngramError(f"{where}: 'results:begin {name}' names no known section{nearest(stem, known)}")
