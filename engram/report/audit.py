@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from engram.errors import EngramError
+from engram.report.columns import markdown_table
 from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
-from engram.report.tables import markdown_table
 
 Finding = Mapping[str, Any]
 STYLES = {"clean": "green", "declared": "yellow", "leak": "bold red", "not applicable": "dim"}

@@ -8,10 +8,10 @@ from math import hypot
 
 from engram.ledger import RunRecord
 from engram.report.audit import effect_text
+from engram.report.columns import markdown_table
 from engram.report.rows import percent
 from engram.report.statistics import Difference, spread_ratio_is_clear
 from engram.report.study.cells import Filled, alike, compare, scale_text
-from engram.report.tables import markdown_table
 from engram.studies.claims import Claim, ClaimTest
 from engram.studies.matching import Ledger
 

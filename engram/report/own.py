@@ -12,8 +12,8 @@ from typing import Any
 
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord
+from engram.report.columns import markdown_table
 from engram.report.rows import percent
-from engram.report.tables import markdown_table
 
 KINDS = ("photographs", "glyphs")
 NAMES = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "speed")
