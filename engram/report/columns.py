@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 Row = TypeVar("Row")
 Curve = tuple[Sequence[float | None], Sequence[float | None]]
@@ -58,17 +59,22 @@ def markdown(columns: Sequence[Column[Row]], rows: Sequence[Row | str], table: s
     return markdown_table([c.name for c in columns], lines, [n for n, c in enumerate(columns) if c.right])
 
 
-def terminal(title: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Table:
-    """Columns as a table of a terminal: figures stay on one line, words wrap between words, none is cut."""
+def terminal(
+    title: str, columns: Sequence[Column[Row]], rows: Sequence[Row], styles: Mapping[str, Callable[[Row], str]] = {}
+) -> Table:
+    """Columns as a table of a terminal: figures stay on one line, words wrap between words, none is cut.
+
+    ``styles``: name of a column -> the style of its text in a row.
+    """
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in shown(columns, rows):
+    for column in columns:
         words = " ".join([column.name, *map(column.value, rows)]).split()
         if column.right:
             table.add_column(column.name, justify="right", no_wrap=True, overflow="fold")
         else:
             table.add_column(column.name, min_width=min(max(map(len, words), default=0), LONGEST), overflow="fold")
     for row in rows:
-        table.add_row(*(c.value(row) for c in shown(columns, rows)))
+        table.add_row(*(Text(c.value(row), styles[c.name](row) if c.name in styles else "") for c in columns))
     return table
 
 

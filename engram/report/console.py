@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from engram.ledger import Evaluation, RunRecord
@@ -20,7 +19,7 @@ def quickstart_table(rows: Sequence[QuickstartRow]) -> Table:
     system, *figures = QUICKSTART_COLUMNS
     columns = (
         Column("Setting", lambda row: row.setting if row is rows[settings.index(row.setting)] else ""),
-        Column(system.name, lambda row: escape("\n".join(filter(None, (row.system, row.note))))),
+        Column(system.name, lambda row: "\n".join(filter(None, (row.system, row.note)))),
         *figures,
     )
     ordered = sorted(rows, key=lambda row: settings.index(row.setting))
@@ -31,7 +30,7 @@ def positions_table(curves: Sequence[PositionCurve], title: str = "Accuracy, %, 
     """Accuracy at positions of the stream; a shorter stream leaves cells empty."""
     positions = sorted({p for c in curves for p in shown_positions(len(c.accuracy))})
     columns = (
-        Column[PositionCurve]("System", lambda curve: escape(curve.label)),
+        Column[PositionCurve]("System", lambda curve: curve.label),
         *position_columns(positions, lambda curve: (curve.accuracy, curve.interval), "", "±"),
     )
     return terminal(f"{title} (± the widest interval)", columns, curves)

@@ -8,12 +8,12 @@ import re
 import pytest
 from rich.console import Console
 from rich.table import Table
+from test_tables import make_evaluation, make_record
 
 from engram.ledger import Evaluation
 from engram.report.cards import method_cards
 from engram.report.console import comparison_table, positions_table, quickstart_table, record_table
 from engram.report.contents import PositionCurve, QuickstartRow
-from tests.report.test_tables import make_evaluation, make_record
 
 ROWS = (
     QuickstartRow("CML-BGNN", "5-way 1-shot", 0.9688, 0.0034, 0.021, 130.0, "memory <by content>, [5] tasks"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 from engram.ledger import record_path
 from engram.report.beside_paper import against_paper
-from engram.report.claims import CONFIRMED, NOT_CONFIRMED, Finding, points
-from engram.report.columns import code, html_table, shown
+from engram.report.claims import CLAIM_COLUMNS, CONFIRMED, NOT_CONFIRMED, Finding, points
+from engram.report.columns import html_table, shown
 from engram.report.rows import describe_protocol
 from engram.report.study.cells import Compared, Filled, comparisons, scale_text
 from engram.report.study.tables import COMPARISON_COLUMNS, OVERVIEW_COLUMNS, Progress, paper_text, percent, progress
@@ -153,13 +153,11 @@ def comparisons_html(study: Study, cells: CellMap) -> str:
 
 def claims_html(found: Sequence[Finding]) -> str:
     kinds = {CONFIRMED: "good", NOT_CONFIRMED: "bad"}
-    body = [
-        f'<tr><td>{escape(f.claim.text)}<span class="note">{escape(f.claim.where)}</span></td>'
-        f'<td class="verdict {kinds.get(f.verdict, "none")}" data-label="Verdict">{f.verdict}</td>'
-        f'<td data-label="What we find">{code(f.words)}</td></tr>'
-        for f in found
-    ]
-    return table(("The paper claims", "Verdict", "What we find"), ["<tbody>", *body, "</tbody>"], "claims cards")
+    drawn: dict[str, Callable[[Finding], str]] = {
+        "The paper claims": lambda f: f'{escape(f.claim.text)}<span class="note">{escape(f.claim.where)}</span>',
+        "Verdict": lambda f: f'<span class="verdict {kinds.get(f.verdict, "none")}">{f.verdict}</span>',
+    }
+    return html_table(shown(CLAIM_COLUMNS, found, "report"), {"": found}, drawn, "claims cards")
 
 
 def overview_html(studies: Sequence[Study], cells: Mapping[str, CellMap]) -> str:
