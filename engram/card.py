@@ -50,7 +50,7 @@ class MethodCard:
     trained_on: tuple[str, ...] = ("train",)
     exportable: bool = False
     departures: tuple[str, ...] = ()
-    """Numbered departures from the paper, each with both values."""
+    """From the paper or its code, both values: ``Subject. Paper: one. Ours: another.`` The method's page lists them."""
     revisions: tuple[Revision, ...] = ()
     """Changes of behaviour since the first runs, oldest first; a new one goes to the end and none ever goes.
     The number of those that concern a model is the revision its records state."""

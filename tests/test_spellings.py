@@ -16,7 +16,8 @@ from engram.ledger import read_ledger, read_record, record_path, run_stem, write
 from engram.models.checkpoint import load, load_method
 from engram.nn.evidence import Reading
 from engram.places import WEIGHTS
-from engram.recipes.schema import DataSettings, Recipe, TrainSettings, digest_of, load_recipe, recipe_from_saved
+from engram.recipes import load_recipe
+from engram.recipes.schema import DataSettings, Recipe, TrainSettings, digest_of, recipe_from_saved
 from engram.revisions import revisions_of
 from engram.studies.matching import Ledger
 from engram.types import Episode

@@ -100,14 +100,41 @@ class CmlBgnn(EmbeddingMethod):
         slot_memory=True,
         semi_supervised=True,
         departures=(
-            "eq. 4: the initial adjacency is normalised as in eq. 7 (paper: raw), so sums do not grow with the queries",
-            "eq. 5: BatchNorm after both convolutions of the node network (paper: none named)",
-            "eq. 7: sigmoid after f_e (paper: none named), and no self-loops in D",
-            "eq. 10: the score is V * A (paper: A), so that W does not depend on the size of the graph",
-            "w/o B predicts with A~ (paper: A), as A cannot reach 1",
-            "evaluation takes the expectation by quadrature (public code: one sample)",
-            "edges of supports whose label is hidden are never scored (public code: scored in training)",
-            "weights of BatchNorm start at 1 unless norm_start says so (public code: uniform in (0, 1))",
+            "Adjacency. Paper: one channel, D^-1/2 A D^-1/2, the first one raw. Public code: two channels, EGNN's "
+            "row-wise update with the edges before as a prior. Ours: `edges`; in the paper's form the first is "
+            "normalised too, or sums would grow with the queries, and D leaves out self-loops.",
+            "Embedding. Paper: all sizes 96. Public code: the encoder ends in 128, nodes and edges have 96. Ours: the "
+            "backbone's setting.",
+            "Node network. Paper: two convolutions, one LeakyReLU, dropout, no BatchNorm named. Public code: 3d -> 2d "
+            "-> d, BatchNorm and LeakyReLU after each. Ours: `node_net`, BatchNorm after both convolutions in either "
+            "form.",
+            "Edge network. Paper: four blocks, no sigmoid named. Public code: d -> 2d -> 2d -> d -> d -> 1. Ours: the "
+            "public code's, with a sigmoid.",
+            "Gate. Paper: h = h~ z + h' (1 - z), reset inside U_h(r h'). Public code: a library cell, z of opposite "
+            "sense, reset after the product, one cell for all layers. Ours: `gate`, `shared_gate`; each layer carries "
+            "its own state, as in the public code.",
+            "What the next layer sees. Paper: not stated. Public code: the node before the gate. Ours: the same; "
+            "`next_layer` changes it.",
+            "Bayesian edges. Paper: W and b per task, score A. Public code: per edge from |h_i - h_j|, one sample, "
+            "also at test, no L_B. Ours: `bayes`; per task the score is V * A, so that W does not depend on the size "
+            "of the graph.",
+            "Expectation at test. Public code: one sample. Ours: 24 Gauss-Hermite nodes, and the vote is taken on the "
+            "expected edges; `test_samples = M` averages the class probabilities of M samples.",
+            "Without Bayesian edges. Paper: predicts with A, which cannot reach 1. Ours: with A~, the sigmoid of the "
+            "scores.",
+            "Layer losses. Paper: plain sum. Public code: 0.5 for inner layers, 1 for the last, positives and "
+            "negatives balanced. Ours: `layer_loss`, `balanced_edges`.",
+            "Hidden labels. Public code: edges of unlabelled supports are scored with their true labels in training. "
+            "Ours: never scored, and only labelled supports vote.",
+            "Schedule. Paper: Adam 1e-3, weight decay 1e-6, 70,000 or 160,000 steps. Public code: 100,000 or 160,000, "
+            "halved every 15,000 or 30,000, no dropout on tieredImageNet. Ours: the recipe.",
+            "Test. Paper: not stated. Public code: 1 query per class, 10,000 tasks, interval over batch means. Ours: 1 "
+            "and 15 queries per class, interval over independent sequences.",
+            "Steps and batch. Paper: T = 8, 80 or 64 tasks. Public code: 16 steps and batch 128 in training, 8 at "
+            "test, BatchNorm step by step. Ours: the paper's, BatchNorm over all steps together in training.",
+            "Queries. Paper: not stated. Public code: in class order in every task. Ours: shuffled.",
+            "Start of norms. Public code: weights of BatchNorm uniform in (0, 1), PyTorch's default before 1.2. Ours: "
+            '1, unless the recipe says `norm_start = "uniform"`.',
         ),
         revisions=REVISIONS["cml_bgnn"],
     )

@@ -65,13 +65,21 @@ class Gnn(EmbeddingMethod):
         class_equivariant=False,
         fixed_ways=True,
         departures=(
-            "unknown labels: paper, 1 / n_way (unverified); ours, zeros as in the public code",
-            "queries: paper, one query of a random class per task; ours, one per class, each in a graph of its own",
-            "encoder: public code, one call per slot of the batch; ours, one call for all images",
-            "optimisers: public code, one for the encoder and one for the head; ours, one with the same settings",
-            "test: public code, 30,000 tasks of one query; ours, the recipe's tasks with a graph for every query",
-            "norms: public code, on PyTorch before 1.2, starts their weights uniform in (0, 1); ours, at 1 unless "
-            "norm_start says so",
+            "Unknown labels. Paper: 1 / n_way (unverified). Public code: zeros. Ours: zeros, `unknown_label = "
+            '"uniform"` for the other.',
+            "Queries. Paper: one query of a random class per task. Ours: one per class, each in a graph of its own, so "
+            "a step has five times the queries.",
+            "Encoder calls. Public code: one call per slot of the batch. Ours: one call for all images.",
+            "Optimisers. Public code: one Adam for the encoder and one for the graph. Ours: one with the same "
+            "settings, which is the same.",
+            "Test. Public code: 30,000 tasks of one query. Ours: the recipe's tasks with a graph for every query.",
+            "Start of norms. Public code: weights of BatchNorm uniform in (0, 1), PyTorch's default before 1.2. Ours: "
+            '1, unless the recipe says `norm_start = "uniform"`.',
+            "`mini_5w1s_short`. Paper: from scratch, 80,000 steps of 100 tasks, no augmentation. Ours: at most 6,000 "
+            "steps of 64 tasks with three queries per class from the stage-one encoder in the box, less dropout, "
+            "augmented, a cosine schedule.",
+            "`mini_5w1s_frozen_*` and `mini_5w5s_frozen_*`. Paper: encoder and graph trained together. Ours: the graph "
+            "alone on a `conv4` classifier of the base classes, 1,500 steps of 40 tasks.",
         ),
     )
 

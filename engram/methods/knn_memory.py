@@ -31,7 +31,7 @@ class KnnMemoryConfig:
 
 
 class KnnMemory(EmbeddingMethod):
-    card = MethodCard(title="Neighbours with memory", paper="a baseline: k nearest neighbours", continual=True)
+    card = MethodCard(title="k-nearest memory", paper="a baseline: k nearest neighbours", continual=True)
     Config = KnnMemoryConfig
 
     def __init__(self, backbone: nn.Module, config: KnnMemoryConfig) -> None:

@@ -81,9 +81,13 @@ class MetaLstm(Method):
         batch_norm="support",
         fixed_ways=True,
         departures=(
-            "mini-batches: reference, of 5 (one shot) or 25 (five), which is the whole support set; ours, always whole",
-            "updates at five shots: paper, 5; reference code, 8; ours, 8",
-            "first weights: reference, its own; ours, the backbone's own initialisation and Xavier for the head",
+            "Mini-batches. Reference: of 5 (1-shot) or 25 (5-shot) images, which is the whole support set. Ours: "
+            "always the whole support set.",
+            "Updates at 5 shots. Paper: 5. Reference code: 8. Ours: 8.",
+            "First weights of the learner. Reference: its own. Ours: Xavier for the head, the backbone's own for "
+            "convolutions.",
+            "`mini_5w1s_short`. Reference: 75,000 steps of one task at rate 0.001. Ours: 4,500 steps of 4 tasks at "
+            "0.002 with a cosine schedule.",
         ),
     )
 

@@ -33,7 +33,7 @@ class ProtoMemoryConfig:
 
 class ProtoMemory(EmbeddingMethod):
     card = MethodCard(
-        title="Prototypes with memory",
+        title="Prototype memory",
         paper="a baseline; prototypes by Snell, Swersky & Zemel, NeurIPS 2017",
         continual=True,
     )

@@ -83,11 +83,22 @@ class Snail(EmbeddingMethod):
         fixed_ways=True,
         fixed_shots=True,
         departures=(
-            "shots in training: paper, 1 to 5 at random, one model for both (unverified); ours, those of the test",
-            "dilations: paper, 2, 4, 8, ... (unverified); ours, 1, 2, 4, ..., so that the step before is seen",
-            "dropout of the encoder: paper, 0.9, read as what is kept; ours, 0.1 dropped",
-            "BatchNorm at test: paper, not stated; ours, running statistics",
-            "queries in training: paper, one for each sequence; ours, several that share the steps of their supports",
+            "Shots in training. Paper: drawn from 1 to 5, one model for both tests (unverified). Ours: a model for "
+            "each, trained with the shots of its test.",
+            "Dilations. Paper: 2, 4, 8, ... (unverified). Ours: 1, 2, 4, ..., so that the step before is seen.",
+            "Dropout of the encoder. Paper: 0.9, read as what is kept (unverified). Ours: 0.1 is dropped.",
+            "BatchNorm at test. Paper: not stated. Ours: running statistics.",
+            "Queries in training. Paper: one for each sequence, batches of 32. Ours: one per class, each a sequence "
+            "that shares the steps of its supports.",
+            "Schedule. Paper: Adam 1e-4, length unknown. Ours: 100,000 steps of 32 tasks.",
+            "Pooling. Paper: maps of 6x6 before the mean. Ours: 5x5 (no padding when pooling), and the mean before the "
+            "last 1x1 convolution but one, which commutes with it.",
+            "`mini_5w1s_short`. Paper: 1e-4, length unknown. Ours: 4,000 steps of 16 tasks with ten queries per class, "
+            "5e-4 with a cosine schedule, gradients clipped to norm 1, mirrored crops.",
+            "`mini_5w1s_frozen`. Paper: encoder and head trained together. Ours: the head alone on a `conv4` "
+            "classifier of the base classes, 2,400 steps of 16 tasks.",
+            "`mini_5w1s_pretrained`. Paper: from scratch. Ours: the paper's encoder from stage one, trained on with "
+            "the head for 20,000 steps at the paper's 1e-4; `_short`: 2,000 at 3e-4.",
         ),
     )
 

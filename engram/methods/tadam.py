@@ -102,15 +102,23 @@ class Tadam(Method):
         title="TADAM",
         paper="Oreshkin, Rodriguez & Lacoste, TADAM: Task dependent adaptive metric, NeurIPS 2018",
         departures=(
-            "base classes in running statistics: public code, their images pass once in every step and once more where "
-            "they are learned; ours, once in every step",
-            "pooling: paper, after all four blocks; ours, after the first three, rounding up, as in the public code",
-            "alpha: paper, learned; ours, fixed at 7.5 as in the public code",
-            "queries: paper, 32 (5-shot) or 12 (1-shot) drawn over all classes; ours, 6 or 2 per class",
-            "weight decay: public code, in the loss and so clipped with it; ours, in the optimiser after clipping",
-            "pixels: public code, raw 0..255; ours, mean and deviation of the training images, for half precision",
-            "base-class images: public code, 90 % of them; ours, all",
-            "test: paper, 100 queries drawn over all classes, ten trainings; ours, 15 of each class, one training",
+            "Base classes in running statistics. Public code: their images pass the encoder in every step, and once "
+            "more where they are learned. Ours: once in every step, and a coin leaves the update out or makes it, with "
+            "the paper's probability.",
+            "Pooling. Paper: after all four blocks. Public code: after the first three, rounding up. Ours: the public "
+            "code's.",
+            "Alpha. Paper: learned. Public code: fixed, 7.5. Ours: fixed, 7.5.",
+            "Queries. Paper: 32 (5-shot, 2 tasks) or 12 (1-shot, 5 tasks) drawn over all classes of the task. Ours: 6 "
+            "or 2 of each class.",
+            "Weight decay. Public code: part of the loss, so it is clipped with the gradient. Ours: in the optimiser, "
+            "after clipping each tensor to norm 1.",
+            "Pixels. Public code: raw 0..255. Ours: mean and deviation of the training images, for half precision.",
+            "Base-class images. Public code: 90 % of them. Ours: all.",
+            "Test. Paper: 500 tasks with 100 queries drawn over all classes, ten trainings. Ours: 15 queries of each "
+            "class, one training, the weights that were best on validation classes.",
+            "`mini_5w1s_short`. Paper: 30,000 steps of 5 tasks, stepped rates, no augmentation. Ours: 3,000 steps of 8 "
+            "tasks with 6 queries per class and 128 base-class images, augmented, a cosine schedule; "
+            "`mini_5w1s_pretrained_short`: from stage one, 1,500 steps at 0.01.",
         ),
         revisions=REVISIONS["tadam"],
     )

@@ -69,17 +69,23 @@ class Tpn(EmbeddingMethod):
         transductive=True,
         semi_supervised=True,
         departures=(
-            "Inverse: reference, every entry of the matrix plus machine epsilon, then inverted; ours, a Cholesky "
-            "solution of the matrix as it is.",
-            "Nearest neighbours: reference, exactly 20; ours, 20 and those that tie with the last, so that the order "
+            "Inverse. Reference: machine epsilon added to every entry, then inverted. Ours: a Cholesky solution of the "
+            "matrix as it is, in float32.",
+            "Nearest neighbours. Reference: exactly 20. Ours: 20 and those that tie with the last, so that the order "
             "of the nodes decides nothing.",
-            "Length scale before training: reference, wherever the seed puts it, often so near 0 that no two nodes are "
-            "tied; ours, 0.3.",
-            "Encoder calls in training: reference, supports and queries apart; ours, one call for all images.",
-            "Weights kept: reference, better validation accuracy or lower loss; ours, the best validation accuracy.",
-            "BatchNorm: reference, epsilon 1e-3 and decay 0.999; ours, epsilon 1e-5 and momentum 0.1.",
-            "Length of training: reference, up to 210,000 tasks, weights of steps 81,500 and 50,100; ours, the recipe.",
-            "Unlabelled supports: reference, none; ours, nodes without a label, left out of the loss.",
+            "Length scale before training. Reference: wherever the seed puts it, often so near 0 that no two nodes are "
+            "tied. Ours: about 0.3.",
+            "Encoder calls in training. Reference: supports and queries apart. Ours: one call for all images of the "
+            "batch.",
+            "BatchNorm. Reference: epsilon 1e-3, decay 0.999. Ours: epsilon 1e-5, momentum 0.1.",
+            "Weights kept. Reference: better validation accuracy or lower loss. Ours: the best validation accuracy.",
+            "Length of training. Reference: up to 210,000 tasks in code, weights released from steps 81,500 (1-shot) "
+            "and 50,100 (5-shot). Ours: the recipe, 100,000 (200,000 on tieredImageNet).",
+            "Unlabelled supports. Reference: none in these figures. Ours: nodes without a label, like queries, and "
+            "left out of the loss.",
+            "`mini_5w1s_short`. Reference: one task a step, 1e-3 halved every 10,000, raw pixels, no augmentation. "
+            "Ours: 16 tasks a step, 2e-3 with a cosine that ends with the minutes, standardised pixels, shifted and "
+            "mirrored.",
         ),
     )
 

@@ -81,15 +81,25 @@ class Versa(EmbeddingMethod):
         title="VERSA",
         paper="Gordon et al., Meta-Learning Probabilistic Inference for Prediction, ICLR 2019",
         departures=(
-            "BatchNorm: reference, statistics of a task's supports and of its queries, at test too; ours, running "
-            "statistics unless batch_norm = 'task'",
-            "samples at test: reference, 10 drawn anew; ours, 1,024 evenly spread ones, the same at every evaluation: "
-            "5-way probabilities are those of endless draws to 0.003 (deviations of logits up to 2) or 0.01 (up to 20)",
-            "answer: reference, argmax of the summed exponentials of raw logits; ours, mean probability unless "
-            "average = 'logits'",
-            "log variances: reference, free; ours, kept within -20 and 20",
-            "dropout: reference, 0.5 in every block; ours, none with running statistics, which would describe "
-            "activations that no test has (the recipe; 0.5 with batch_norm = 'task')",
+            "BatchNorm. Reference: statistics of a task's supports and of its queries, each by themselves, at test "
+            'too. Ours: those of the batch in training and running averages at test; `batch_norm = "task"` gives the '
+            "reference's.",
+            "Dropout. Reference: 0.5 in every block. Ours: none with running averages, which would describe "
+            'activations that no test has; 0.5 with `batch_norm = "task"`.',
+            "Samples at test. Reference: 10, drawn anew. Ours: 1,024 evenly spread, the same at every evaluation: "
+            "5-way probabilities are those of endless draws to 0.003 (deviations of logits up to 2) or 0.01 (up to "
+            "20).",
+            "Answer. Reference: argmax of the summed exponentials of raw logits. Ours: mean probability; `average = "
+            '"logits"` gives the reference\'s.',
+            "Log variances. Reference: free. Ours: kept within -20 and 20.",
+            "Test. Reference: as many queries per class as shots, 600 tasks. Ours: 1 and 15 per class (the reference "
+            "recipes K and 15), 10,000 tasks (the shorter recipes: 2,000).",
+            "Short recipes. Paper: 50,000 steps of 8 tasks, rate 2.5e-4, dropout 0.5, no augmentation. Ours: 6,000 "
+            "steps of 16 tasks (10,000 in the reference form), 1e-3 with a cosine schedule, dropout 0.3, mirrored "
+            "crops.",
+            "`mini_5w1s_frozen`. Paper: encoder and networks trained together. Ours: the networks alone on a `conv4` "
+            "classifier of the base classes, 1,000 steps of 16 tasks at 3e-3; `mini_5w1s_pretrained_short`: `conv5` "
+            "from stage one, no dropout, 3,000 steps.",
         ),
         revisions=REVISIONS["versa"],
     )

@@ -8,11 +8,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from rich.table import Table
-from rich.text import Text
 
 from engram.errors import EngramError
+from engram.report.columns import Column, markdown, shown, terminal
 from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
-from engram.report.tables import markdown_table
 
 Finding = Mapping[str, Any]
 STYLES = {"clean": "green", "declared": "yellow", "leak": "bold red", "not applicable": "dim"}
@@ -25,7 +24,6 @@ NOTE = (
     "difference of accuracies in points ± its 99.9 % interval. A leak is a dependence that the method's card does not "
     "declare, or that lets the order of queries tell their labels."
 )
-HEADER = ("Probe", "Question", "Effect", "Verdict", "Declared", "Detail")
 
 
 def effect_text(finding: Finding) -> str:
@@ -39,22 +37,26 @@ def effect_text(finding: Finding) -> str:
     return figure if finding["kind"] == "exact" else f"{figure} (noise up to {bound:.3f})"
 
 
+def _verdict(finding: Finding) -> str:
+    return str(finding["verdict"])
+
+
+COLUMNS: tuple[Column[Finding], ...] = (
+    Column("Probe", lambda f: f["probe"], tables=("docs",)),
+    Column("Question", lambda f: f["question"]),
+    Column("Effect", effect_text, right=True),
+    Column("Verdict", _verdict, tables=("terminal",)),
+    Column("Verdict", lambda f: f"**{_verdict(f)}**" if _verdict(f) == "leak" else _verdict(f), tables=("docs",)),
+    Column("Declared", lambda f: "yes" if f["declared"] else "no"),
+    Column("Detail", lambda f: f["detail"], tables=("docs",)),
+)
+"""of a ``terminal`` and of a page of the ``docs``"""
+
+
 def audit_table(findings: Sequence[Finding], title: str = "Audit") -> Table:
     """For a terminal: question, effect, verdict, and whether the card declares the dependence."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("question")
-    table.add_column("effect", justify="right")
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("declared", no_wrap=True)
-    for finding in findings:
-        verdict = finding["verdict"]
-        table.add_row(
-            Text(finding["question"]),
-            effect_text(finding),
-            Text(verdict, STYLES[verdict]),
-            "yes" if finding["declared"] else "no",
-        )
-    return table
+    columns = shown(COLUMNS, findings, "terminal")
+    return terminal(title, columns, findings, {"Verdict": lambda f: STYLES[_verdict(f)]})
 
 
 def counts_text(findings: Sequence[Finding]) -> str:
@@ -63,24 +65,9 @@ def counts_text(findings: Sequence[Finding]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
 
-def audit_markdown(findings: Sequence[Finding]) -> str:
-    """For a page of the docs, with the details and how to read it."""
-    return f"{findings_table(findings)}\n\n{NOTE}"
-
-
 def findings_table(findings: Sequence[Finding]) -> str:
-    rows = (
-        (
-            f["probe"],
-            f["question"],
-            effect_text(f),
-            f"**{f['verdict']}**" if f["verdict"] == "leak" else f["verdict"],
-            "yes" if f["declared"] else "no",
-            f["detail"],
-        )
-        for f in findings
-    )
-    return markdown_table(HEADER, rows, right=(2,))
+    """For a page of the docs, with the details."""
+    return markdown(COLUMNS, findings, "docs")
 
 
 def audit_figure(findings: Sequence[Finding], title: str = "") -> str:

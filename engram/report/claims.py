@@ -8,10 +8,10 @@ from math import hypot
 
 from engram.ledger import RunRecord
 from engram.report.audit import effect_text
+from engram.report.columns import Column, markdown
 from engram.report.rows import percent
 from engram.report.statistics import Difference, spread_ratio_is_clear
 from engram.report.study.cells import Filled, alike, compare, scale_text
-from engram.report.tables import markdown_table
 from engram.studies.claims import Claim, ClaimTest
 from engram.studies.matching import Ledger
 
@@ -174,11 +174,14 @@ def _audit(test: ClaimTest, ledger: Ledger) -> TestResult:
     )
 
 
+CLAIM_COLUMNS: tuple[Column[Finding], ...] = (
+    Column("The paper claims", lambda f: f.claim.text),
+    Column("Where", lambda f: f.claim.where, tables=("docs",)),
+    Column("Verdict", lambda f: f"**{f.verdict}**" if f.verdict != NOT_TESTABLE else f.verdict),
+    Column("What we find", lambda f: f.words),
+)
+
+
 def claims_table(found: Sequence[Finding]) -> str:
-    rows = [
-        (f.claim.text, f.claim.where, f"**{f.verdict}**" if f.verdict != NOT_TESTABLE else f.verdict, f.words)
-        for f in found
-    ]
     counts = ", ".join(f"{sum(f.verdict == verdict for f in found)} {verdict}" for verdict in VERDICTS)
-    table = markdown_table(("The paper claims", "Where", "Verdict", "What we find"), rows)
-    return f"{counts}.\n\n{table}\n\n{NOTE}"
+    return f"{counts}.\n\n{markdown(CLAIM_COLUMNS, found, 'docs')}\n\n{NOTE}"

@@ -7,86 +7,68 @@ from typing import Any
 
 from rich.table import Table
 
-from engram.ledger import RunRecord
-from engram.report.contents import PositionCurve, QuickstartRow
+from engram.ledger import Evaluation, RunRecord
+from engram.report.columns import Column, position_columns, shown_positions, terminal
+from engram.report.contents import QUICKSTART_COLUMNS, PositionCurve, QuickstartRow
 from engram.report.rows import describe_protocol, percent
 
 
 def quickstart_table(rows: Sequence[QuickstartRow]) -> Table:
-    """Systems grouped by setting, accuracy with its 95 % interval."""
-    table = Table(title="Accuracy, % (± 95 % interval over independent sequences)", title_justify="left")
-    table.add_column("setting")
-    table.add_column("system")
-    for name in ("accuracy", "ECE", "training"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("note")
-    settings = list(dict.fromkeys(r.setting for r in rows))
-    for setting in settings:
-        group = [r for r in rows if r.setting == setting]
-        for number, row in enumerate(group):
-            table.add_row(
-                setting if number == 0 else "",
-                row.system,
-                f"{100 * row.accuracy:.1f} ± {100 * row.interval:.1f}",
-                "" if row.ece is None else f"{row.ece:.3f}",
-                "none" if row.seconds is None else f"{row.seconds:.0f} s",
-                row.note,
-                end_section=number == len(group) - 1,
-            )
-    return table
-
-
-def shown_positions(length: int, most: int = 8) -> list[int]:
-    """Positions of a stream, from 1: all of a short one, else the powers of two and the last."""
-    if length <= most:
-        return list(range(1, length + 1))
-    powers = [2**n for n in range(length.bit_length()) if 2**n < length]
-    return [*powers, length]
+    """Systems grouped by setting, accuracy with its 95 % interval, a note below the system's name."""
+    settings = [row.setting for row in rows]
+    system, *figures = QUICKSTART_COLUMNS
+    columns = (
+        Column("Setting", lambda row: row.setting if row is rows[settings.index(row.setting)] else ""),
+        Column(system.name, lambda row: "\n".join(filter(None, (row.system, row.note)))),
+        *figures,
+    )
+    ordered = sorted(rows, key=lambda row: settings.index(row.setting))
+    return terminal("± 95 % interval over independent sequences", columns, ordered)
 
 
 def positions_table(curves: Sequence[PositionCurve], title: str = "Accuracy, %, by position in the stream") -> Table:
-    """Accuracy at positions of the stream and the widest interval; a shorter stream leaves cells empty."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("system")
+    """Accuracy at positions of the stream; a shorter stream leaves cells empty."""
     positions = sorted({p for c in curves for p in shown_positions(len(c.accuracy))})
-    for position in positions:
-        table.add_column(f"{position}", justify="right", no_wrap=True)
-    table.add_column("± at most", justify="right", no_wrap=True)
-    for curve in curves:
-        cells = [f"{100 * curve.accuracy[p - 1]:.1f}" if p <= len(curve.accuracy) else "" for p in positions]
-        table.add_row(curve.label, *cells, f"{100 * max(curve.interval):.1f}" if len(curve.interval) else "")
-    return table
+    columns = (
+        Column[PositionCurve]("System", lambda curve: curve.label),
+        *position_columns(positions, lambda curve: (curve.accuracy, curve.interval), "", "±"),
+    )
+    return terminal(f"{title} (± the widest interval)", columns, curves)
 
 
 def record_table(record: RunRecord) -> Table:
     """What one run scored, protocol by protocol."""
-    table = Table(title=f"{record.recipe_name}, {record.status}", title_justify="left")
-    table.add_column("protocol")
-    for name in ("accuracy, %", "NLL", "ECE", "Brier"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for evaluation in record.evaluations:
-        metrics = evaluation.metrics
-        scores = (f"{metrics[name]:.3f}" for name in ("nll", "ece", "brier"))
-        figure = percent(metrics["accuracy"], metrics["interval"])
-        table.add_row(describe_protocol(evaluation.protocol), figure, *scores)
-        by_position = metrics["accuracy_by_position"]
-        if len(by_position) > 1:
-            shown = shown_positions(len(by_position))
-            table.add_row("  by position " + ", ".join(f"{p}: {100 * by_position[p - 1]:.1f}" for p in shown))
-    return table
+
+    def protocol(evaluation: Evaluation) -> str:
+        by_position = evaluation.metrics["accuracy_by_position"]
+        shown = (f"{p}: {100 * by_position[p - 1]:.1f}" for p in shown_positions(len(by_position)))
+        along = f"\n  by position {', '.join(shown)}" if len(by_position) > 1 else ""
+        return describe_protocol(evaluation.protocol) + along
+
+    columns: tuple[Column[Evaluation], ...] = (
+        Column("protocol", protocol),
+        Column("accuracy, %", lambda e: percent(e.metrics["accuracy"], e.metrics["interval"]), right=True),
+        Column("NLL", lambda e: f"{e.metrics['nll']:.3f}", right=True),
+        Column("ECE", lambda e: f"{e.metrics['ece']:.3f}", right=True),
+        Column("Brier", lambda e: f"{e.metrics['brier']:.3f}", right=True),
+    )
+    return terminal(f"{record.recipe_name}, {record.status}", columns, record.evaluations)
 
 
 def comparison_table(first: str, second: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Paired differences, each with its interval and a word where it is inside the noise."""
-    table = Table(title=f"{first}\nminus {second}", title_justify="left")
-    for name in ("protocol", "part", "difference, points", "sequences", "reading"):
-        table.add_column(name)
-    for row in rows:
-        clear = abs(row["difference"]) > row["interval"]
-        reading = "clear" if clear else "inside the noise"
-        figure = f"{100 * row['difference']:+.2f} ± {100 * row['interval']:.2f}"
-        table.add_row(describe_protocol(row["protocol"]), row["part"], figure, str(row["n"]), reading)
-    return table
+
+    def reading(row: Mapping[str, Any]) -> str:
+        return "clear" if abs(row["difference"]) > row["interval"] else "inside the noise"
+
+    columns: tuple[Column[Mapping[str, Any]], ...] = (
+        Column("protocol", lambda row: describe_protocol(row["protocol"])),
+        Column("part", lambda row: row["part"]),
+        Column("points", lambda row: f"{100 * row['difference']:+.2f} ± {100 * row['interval']:.2f}", right=True),
+        Column("sequences", lambda row: str(row["n"]), right=True),
+        Column("reading", reading),
+    )
+    return terminal(f"{first}\nminus {second}", columns, rows)
 
 
 def answers_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engram.errors import EngramError
+from engram.report.columns import Column
 
 Array = NDArray[np.generic]
 
@@ -27,6 +28,20 @@ class QuickstartRow:
     seconds: float | None = None
     """training time; None where nothing was trained"""
     note: str = ""
+
+
+QUICKSTART_COLUMNS: tuple[Column[QuickstartRow], ...] = (
+    Column("System", lambda row: row.system),
+    Column("Accuracy, %", lambda row: f"{100 * row.accuracy:.1f} ± {100 * row.interval:.1f}", right=True),
+    Column("ECE", lambda row: "" if row.ece is None else f"{row.ece:.3f}", right=True),
+    Column("Training", lambda row: "none" if row.seconds is None else duration(row.seconds), right=True),
+)
+
+
+def duration(seconds: float) -> str:
+    """``48 s``, ``2 min 5 s``"""
+    whole = round(seconds)
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
 
 
 @dataclass(frozen=True)

@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from engram.errors import EngramError
 from engram.report.contents import PositionCurve, ReliabilityCurve, ValidationCurve
 from engram.report.episode import adjacency_maps, episode_matrix
-from engram.report.svg import (
-    DASHES,
-    INK,
-    MARKERS,
-    SERIES,
-    TEXT_SIZE,
-    legend_above,
-    legend_rows,
-    new_figure,
-    style_axes,
-    to_svg,
-)
+from engram.report.lines import draw_line, name_lines, panels
+from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 
 __all__ = ["accuracy_by_position", "adjacency_maps", "episode_matrix", "reliability_diagram", "validation_curves"]
+PANEL = 195
+"""height of a panel's axes, about, in pixels"""
 
 
 def accuracy_by_position(curves: Sequence[PositionCurve]) -> str:
@@ -60,33 +51,18 @@ def _curves(points: list[tuple[str, np.ndarray, np.ndarray, np.ndarray]], x_labe
                 f"{what.lower()}, '{label}': {len(x)} positions, {len(accuracy)} accuracies and "
                 f"{len(interval)} intervals; they must be as many"
             )
-    columns, rows = legend_rows(labels)
-    figure = new_figure(430, 250 + 17 * rows)
-    axes = figure.subplots()
-    style_axes(axes, x_label, y_label)
-    for number, (label, x, accuracy, interval) in enumerate(points):
-        _one_curve(axes, number, label, x, accuracy, interval)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    axes.margins(x=0.03)
-    legend_above(figure, columns)
+    groups = panels(points)
+    figure = new_figure(620, 60 + 210 * len(groups))
+    for axes, group in zip(figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0], groups, strict=True):
+        style_axes(axes, x_label if group is groups[-1] else "", y_label)
+        for label, x, accuracy, interval in group:
+            draw_line(axes, label, x, accuracy, interval)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        axes.margins(x=0.03)
+    for axes in figure.axes:  # when the axes that are shared know their ends
+        name_lines(axes, PANEL)
     return to_svg(figure, f"{what}: {', '.join(labels)}")
-
-
-def _one_curve(axes: Axes, number: int, label: str, x: np.ndarray, accuracy: np.ndarray, interval: np.ndarray) -> None:
-    """A line with its band; colour, dash and marker all differ, so no reading hangs on colour alone."""
-    colour, style = SERIES[number % len(SERIES)], number % len(DASHES)
-    axes.fill_between(x, accuracy - interval, accuracy + interval, color=colour, alpha=0.16, linewidth=0)
-    axes.plot(
-        x,
-        accuracy,
-        color=colour,
-        linestyle=DASHES[style],
-        linewidth=1.9,
-        marker=MARKERS[style],
-        markersize=4.5 if len(x) <= 40 else 0,
-        label=label,
-    )
 
 
 def reliability_diagram(curve: ReliabilityCurve) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 from engram import spellings
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord
+from engram.report.columns import markdown_table
 from engram.report.rows import percent
-from engram.report.tables import markdown_table
 
 KINDS = ("photographs", "glyphs")
 NAMES = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "speed")
@@ -82,9 +82,9 @@ def _test(content: dict[str, Any]) -> str:
     reject = content["rejection"]
     note = (
         f"`{_engine(content['engine'])}`, {content['tasks']} tasks of 5 test classes; ECE: expected calibration "
-        f"error. Pictures of the task told from those of five other classes, with 5 pictures of each class: area under the ROC curve "
-        f"of familiarity {reject['auroc']:.3f} ± {reject['interval']:.3f}, of the largest class probability "
-        f"{reject['auroc_of_probability']:.3f}."
+        f"error. Pictures of the task told from those of five other classes, with 5 pictures of each class: area "
+        f"under the ROC curve of familiarity {reject['auroc']:.3f} ± {reject['interval']:.3f}, of the largest class "
+        f"probability {reject['auroc_of_probability']:.3f}."
     )
     header = ["Pictures of each class", "Answers", "Accuracy, %", "ECE, %", "NLL"]
     return f"{markdown_table(header, rows)}\n\n{note}"

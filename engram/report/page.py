@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from html import escape
 
 from engram.errors import EngramError
+from engram.report.columns import html_table
 from engram.report.contents import (
+    QUICKSTART_COLUMNS,
     EpisodePicture,
     PositionCurve,
     QuickstartData,
     QuickstartRow,
     ReliabilityCurve,
     class_letter,
+    duration,
 )
 from engram.report.figures import accuracy_by_position, adjacency_maps, episode_matrix, reliability_diagram
 from engram.report.style import STYLE
@@ -120,39 +123,21 @@ def headline(data: QuickstartData) -> str:
     return f"{duration(data.seconds_total)} on {data.device}: {'; '.join(clauses)}."
 
 
-def duration(seconds: float) -> str:
-    """``48 s``, ``2 min 5 s``"""
-    whole = round(seconds)
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
-
-
 def results_table(rows: Sequence[QuickstartRow]) -> str:
     """Systems grouped by setting; the highest of a setting, and what it cannot be told from, in bold."""
-    body = []
-    for setting, group in by_setting(rows).items():
-        best = leaders(group)
-        body.append(f'<tbody>\n<tr><th scope="rowgroup" colspan="4">{escape(setting)}</th></tr>')
-        body += [_result_row(row, row in best) for row in group]
-        body.append("</tbody>")
-    head = (
-        '<thead><tr><th scope="col">System</th><th scope="col">Accuracy, %</th>'
-        '<th scope="col" class="number">ECE</th><th scope="col" class="number">Training</th></tr></thead>'
-    )
-    return "\n".join(["<table>", head, *body, "</table>"])
+    groups = by_setting(rows)
+    best = [row for group in groups.values() for row in leaders(group)]
+    system, accuracy, *_ = QUICKSTART_COLUMNS
 
+    def named(row: QuickstartRow) -> str:
+        return escape(row.system) + (f'<span class="note">{escape(row.note)}</span>' if row.note else "")
 
-def _result_row(row: QuickstartRow, best: bool) -> str:
-    percent = 100 * row.accuracy
-    note = f'<span class="note">{escape(row.note)}</span>' if row.note else ""
-    ece = "" if row.ece is None else f"{row.ece:.3f}"
-    time = "none" if row.seconds is None else duration(row.seconds)
-    weight = ' class="best"' if best else ""
-    return (
-        f'<tr><th scope="row">{escape(row.system)}{note}</th>'
-        f"<td><span{weight}>{percent:.1f}</span> ± {100 * row.interval:.1f}"
-        f'<span class="bar"><i style="width: {min(max(percent, 0), 100):.1f}%"></i></span></td>'
-        f'<td class="number">{ece}</td><td class="number">{time}</td></tr>'
-    )
+    def measured(row: QuickstartRow) -> str:
+        weight = ' class="best"' if row in best else ""
+        width = min(max(100 * row.accuracy, 0), 100)
+        return f'<span{weight}>{accuracy.value(row)}</span><span class="bar"><i style="width: {width:.1f}%"></i></span>'
+
+    return html_table(QUICKSTART_COLUMNS, groups, {system.name: named, accuracy.name: measured})
 
 
 def figure_grid(pictures: Sequence[str], kind: str = "figures") -> str:

@@ -12,35 +12,6 @@ from engram.ledger import Evaluation, RunRecord, Trainers
 HIDDEN_MARK = "hidden labels shown, only to reproduce a leak"
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
 CLASS_ORDER_MARK = "class order: slots give the label away, only to reproduce the paper"
-SYSTEM_NAMES = {
-    "cml_bgnn": "CML-BGNN",
-    "content_memory": "Content memory",
-    "meta_lstm": "Meta-learner LSTM",
-    "maml": "MAML",
-    "meta_sgd": "Meta-SGD",
-    "reptile": "REPTILE",
-    "snail": "SNAIL",
-    "leo": "LEO",
-    "platipus": "PLATIPUS",
-    "versa": "VERSA",
-    "lwof": "LwoF",
-    "param_predict": "Param_Predict",
-    "wdae": "wDAE",
-    "matching_net": "Matching Net",
-    "proto_net": "Prototypical Net",
-    "relation_net": "Relation Net",
-    "tadam": "TADAM",
-    "ctm": "CTM",
-    "gnn": "GNN",
-    "covamnet": "CovaMNet",
-    "tpn": "TPN",
-    "egnn": "EGNN",
-    "chance": "Chance",
-    "stage_one": "Stage one",
-    "proto_memory": "Prototype memory",
-    "knn_memory": "k-nearest memory",
-    "propagation_memory": "Label propagation memory",
-}
 DATASET_NAMES = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "omniglot": "Omniglot"}
 
 
@@ -123,10 +94,6 @@ def planned_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
 def asks_the_same(protocol: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
     """Whether a protocol agrees with all that was planned; a key that came later is absent where it is not used."""
     return all((protocol.get(key) or None) == (value or None) for key, value in planned.items())
-
-
-def system_name(method: str) -> str:
-    return SYSTEM_NAMES.get(method, method)
 
 
 def dataset_name(protocol: Mapping[str, Any]) -> str:

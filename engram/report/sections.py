@@ -2,9 +2,9 @@
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables, ``<!-- audit:begin NAME -->`` ...
 ``<!-- audit:end -->`` holds audits, ``<!-- streams:begin NAME -->`` ... ``<!-- streams:end -->`` holds memory along the
-stream, ``study`` holds a study, ``claims`` what the paper claims, ``own`` own pictures, ``speed`` measured times and
-``api`` the reference of the code; each marker stands at the start of a line, so that a sentence may speak of it.
-Figures go to docs/figures.
+stream, ``departures`` those of a method's card, ``study`` holds a study, ``claims`` what the paper claims, ``own`` own
+pictures, ``speed`` measured times and ``api`` the reference of the code; each marker stands at the start of a line, so
+that a sentence may speak of it. Figures go to docs/figures.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from engram.errors import EngramError
 from engram.ledger import RunRecord, read_ledger
 from engram.report.api import api_section, check_api_section
+from engram.report.cards import check_departures_section, departures_section
 from engram.report.own import check_own_section, own_section
 from engram.report.speed import check_speed_section, speed_section
 from engram.report.stream_figures import FOLDER as FIGURES
@@ -43,6 +44,7 @@ def sections_of(folder: Path) -> dict[str, tuple[Fill, Check]]:
         "streams": (partial(stream_section, folder=folder), check_stream_section),
         "study": (book.section, check_study_section),
         "claims": (book.claims, check_claims_section),
+        "departures": (departures_section, check_departures_section),
         "api": (api_section, check_api_section),
         "own": (partial(own_section, folder=folder.parent / "own"), check_own_section),
         "speed": (partial(speed_section, folder=folder.parent / "speed"), check_speed_section),

@@ -14,7 +14,7 @@ from typing import Any
 
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord
-from engram.report.tables import markdown_table
+from engram.report.columns import markdown_table
 
 NAMES = ("steps", "growth", "evaluation")
 NOT_MEASURED = "Not measured yet."

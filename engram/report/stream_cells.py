@@ -17,7 +17,7 @@ import numpy as np
 from engram.errors import EngramError
 from engram.evaluation.per_task import read_tasks
 from engram.ledger import Evaluation, RunRecord
-from engram.report.rows import system_name
+from engram.report.cards import system_name
 
 LENGTHS = (8, 32, 128)
 SETTING = {

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from engram.evaluation.metrics import interval
 from engram.ledger import RunRecord
+from engram.report.lines import MOST, draw_line, name_lines, panels
 from engram.report.stream_cells import Cell, correctness, stream_cells
-from engram.report.svg import (
-    DASHES,
-    INK,
-    MARKERS,
-    SERIES,
-    SERIES_DARK,
-    SERIES_LIGHT,
-    TEXT_SIZE,
-    legend_above,
-    new_figure,
-    style_axes,
-    to_svg,
-)
+from engram.report.svg import INK, SERIES_DARK, SERIES_LIGHT, TEXT_SIZE, new_figure, style_axes, to_svg
 
 LENGTH = 128
 BLOCKS = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 96), (97, 128))
@@ -39,7 +26,8 @@ BINNED = {
     "encounters": ("by_encounters", "earlier tasks with the class"),
 }
 FOLDER = Path("docs/figures")
-GREY = 5
+HEIGHT = 190
+"""of a panel, in pixels"""
 TO = "\N{EN DASH}"
 
 
@@ -100,61 +88,50 @@ def _line(cell: Cell, bins: Sequence[str], accuracy: np.ndarray, half_width: np.
 
 
 def draw(lines: Sequence[Line], x_label: str, title: str) -> str:
-    """Panels: a row for each kind of stream, a column for each encoder; one scale for a row, one legend."""
-    kinds = sorted({line.panel[0] for line in lines}, reverse=True)
-    encoders = sorted({line.panel[1] for line in lines})
-    looks = _looks(lines)
+    """A panel for each kind of stream and encoder, in two where it has too many lines: with memory, and without.
+
+    Streams of one kind share a scale.
+    """
     bins = sorted({name for line in lines for name in line.bins}, key=_start)
-    columns = min(2, len(encoders))
-    figure = new_figure(60 + 350 * len(encoders), 214 * len(kinds) + 20 * ceil(len(looks) / columns))
-    grid = figure.subplots(
-        len(kinds), len(encoders), sharex=True, sharey="row", squeeze=False, gridspec_kw={"hspace": 0.08}
-    )
-    for row, kind in enumerate(kinds):
-        for column, encoder in enumerate(encoders):
-            axes = grid[row][column]
-            style_axes(axes, x_label if row == len(kinds) - 1 else "", "accuracy" if column == 0 else "")
-            axes.set_title(f"{kind}, {encoder}", loc="left", color=INK, fontsize=TEXT_SIZE, weight="bold")
-            here = [line for line in lines if line.panel == (kind, encoder)]
-            for line in here:
-                _draw_line(axes, line, looks[line.label], bins)
-            if not here:
-                axes.text(0.5, 0.5, "no run yet", color=INK, ha="center", fontsize=TEXT_SIZE, transform=axes.transAxes)
-            axes.set_xticks(range(len(bins)), bins, fontsize=TEXT_SIZE - 2)
-            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-            axes.margins(x=0.04)
-    _legend(figure, grid[0][0], looks, columns)
-    return to_svg(figure, f"{title}: {', '.join(looks)}")
+    groups = [group for panel in sorted({line.panel for line in lines}, key=_order) for group in _groups(lines, panel)]
+    figure = new_figure(720, 20 + HEIGHT * len(groups))
+    grid = figure.subplots(len(groups), 1, sharex=True, squeeze=False, gridspec_kw={"hspace": 0.06})
+    first: dict[str, Axes] = {}
+    for axes, group in zip(grid[:, 0], groups, strict=True):
+        kind = group[0].panel[0]
+        if kind in first:
+            axes.sharey(first[kind])
+        first.setdefault(kind, axes)
+        style_axes(axes, x_label if group is groups[-1] else "", "accuracy")
+        axes.set_title(_heading(group, groups), loc="left", color=INK, fontsize=TEXT_SIZE, weight="bold")
+        for line in group:
+            draw_line(axes, line.label, np.array([bins.index(n) for n in line.bins]), line.accuracy, line.interval)
+        axes.set_xticks(range(len(bins)), bins, fontsize=TEXT_SIZE - 2)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        axes.margins(x=0.04)
+    for axes in grid[:, 0]:  # when the axes that are shared know their ends
+        name_lines(axes, HEIGHT - 45)
+    return to_svg(figure, f"{title}: {', '.join(dict.fromkeys(line.label for line in lines))}")
+
+
+def _order(panel: tuple[str, str]) -> tuple[bool, str]:
+    return panel[0] != "named", panel[1]
+
+
+def _groups(lines: Sequence[Line], panel: tuple[str, str]) -> list[Sequence[Line]]:
+    here = sorted((line for line in lines if line.panel == panel), key=lambda line: (not line.remembers, line.label))
+    if len(here) <= MOST:
+        return [here]
+    return [part for kind in (True, False) for part in panels([line for line in here if line.remembers == kind])]
+
+
+def _heading(group: Sequence[Line], groups: Sequence[Sequence[Line]]) -> str:
+    alone = sum(other[0].panel == group[0].panel for other in groups) == 1
+    return ", ".join(group[0].panel) + ("" if alone else ": with memory" if group[0].remembers else ": without memory")
 
 
 def _start(name: str) -> int:
     return int(name.split(TO)[0].rstrip("+"))
-
-
-def _looks(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
-    """How each system is drawn, in the order of the legend. What has no past to read is grey and dashed in every
-    figure; colour is never the only sign."""
-    looks: dict[str, dict[str, Any]] = {}
-    for remembers in (True, False):
-        for number, label in enumerate(sorted({line.label for line in lines if line.remembers == remembers})):
-            colour = number % GREY if remembers else GREY
-            dashes = (0, 3, 2, 4)[number % 4] if remembers else 1 + number % (len(DASHES) - 1)
-            marker = MARKERS[number % len(MARKERS)]
-            looks[label] = {"color": SERIES[colour], "linestyle": DASHES[dashes], "marker": marker}
-    return looks
-
-
-def _draw_line(axes: Axes, line: Line, look: dict[str, Any], bins: list[str]) -> None:
-    x = np.array([bins.index(name) for name in line.bins])
-    low, high = line.accuracy - line.interval, line.accuracy + line.interval
-    axes.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
-    axes.plot(x, line.accuracy, linewidth=1.9, markersize=4.5, **look)
-
-
-def _legend(figure: Figure, axes: Axes, looks: dict[str, dict[str, Any]], columns: int) -> None:
-    for label, look in looks.items():
-        axes.plot([], [], linewidth=1.9, markersize=4.5, label=label, **look)
-    legend_above(figure, columns)
 
 
 def standalone(svg: str) -> str:

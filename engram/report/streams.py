@@ -13,9 +13,9 @@ from typing import Any, Literal
 from engram.errors import EngramError, nearest
 from engram.evaluation.metrics import paired_difference
 from engram.ledger import RunRecord, record_path
+from engram.report.columns import markdown_table
 from engram.report.rows import percent
 from engram.report.stream_cells import LENGTHS, Cell, correctness, stream_cells
-from engram.report.tables import markdown_table
 
 PARTS = ("table", "paired")
 NO_STREAMS = "No streams are recorded yet."

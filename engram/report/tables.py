@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, record_path
 from engram.recipes import load_recipe, recipe_names
 from engram.recipes.schema import digest_of
-from engram.report.console import shown_positions
+from engram.report.cards import method_cards, system_name
+from engram.report.columns import Column, Curve, markdown, position_columns, shown_positions
 from engram.report.rows import (
     CLASS_ORDER_MARK,
     SELECTION_MARK,
-    SYSTEM_NAMES,
     ResultRow,
     dataset_name,
     describe_protocol,
     our_figure,
     paper_figure,
-    percent,
     published_figure,
     result_rows,
-    system_name,
     trained_part,
     training_cost,
 )
 from engram.revisions import revisions_of
 
-RESULT_HEADER = (
-    "System",
-    "Backbone",
-    "Data, recipe",
-    "Protocol",
-    "Paper, %",
-    "Ours, %",
-    "ECE",
-    "Minutes trained",
-    "Device",
-    "Record",
-)
-PUBLISHED_AT = 4
-"""after the paper's figure, on a page that names the system"""
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
 NO_RUNS = "No runs are recorded yet."
 FOLDED = "<details>\n<summary>Accuracy by position in streams of up to 16 tasks</summary>\n\n{}\n\n</details>"
@@ -53,16 +35,6 @@ LONGEST = 16
 """stream whose positions a method's page lists; longer ones are curves in docs/memory.md"""
 PAGELESS = ("chance", "pixel_centroid")
 """methods without a page of their own"""
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """A GitHub table; columns in ``right`` are aligned to the right."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", " ".join(c.split())) for c in cells) + " |"
-
-    rule = ["--:" if n in right else "---" for n in range(len(header))]
-    return "\n".join([line(header), "|" + "|".join(rule) + "|", *(line(r) for r in rows)])
 
 
 def _recipe_cell(row: ResultRow) -> str:
@@ -81,13 +53,7 @@ def results_table(records: Sequence[RunRecord], method: str, runs: str = "result
     rows = _of_today(found)
     if not rows:
         return NO_RUNS
-    header, lines = list(RESULT_HEADER[1:]), [_result_cells(r, runs)[1:] for r in rows]  # the page names the system
-    published = [published_figure(r) for r in rows]
-    if any(published):  # a column only where a system's own paper is quoted
-        header.insert(PUBLISHED_AT, "Published, %")
-        for line, figure in zip(lines, published, strict=True):
-            line.insert(PUBLISHED_AT, figure)
-    table = markdown_table(header, lines, right=range(3, len(header) - 2))
+    table = markdown(result_columns(runs), rows, "page")
     notes = [NOTE]
     if any(r.protocol.get("slot_order") == "class-order" for r in rows):
         notes.append(f'Rows marked "{CLASS_ORDER_MARK}" are not evidence that history helps.')
@@ -106,11 +72,7 @@ def runs_list(records: Sequence[RunRecord], runs: str = "results/runs", others: 
         rows = [r for r in rows if id(r) not in shown]
     if not rows:
         return NO_RUNS
-    brief = [
-        RESULT_HEADER.index(column) for column in ("System", "Data, recipe", "Protocol", "Ours, %", "ECE", "Record")
-    ]
-    lines = [_result_cells(r, runs) for r in rows]
-    return markdown_table([RESULT_HEADER[n] for n in brief], [[line[n] for n in brief] for line in lines], right=(3, 4))
+    return markdown(result_columns(runs), rows, "list")
 
 
 def _rows_of(rows: Sequence[ResultRow], method: str) -> list[ResultRow]:
@@ -132,20 +94,39 @@ def _of_today(rows: Sequence[ResultRow]) -> list[ResultRow]:
     return [r for r in rows if kept(r) or (r.record.recipe_name, describe_protocol(r.protocol)) not in answered]
 
 
-def _result_cells(row: ResultRow, runs: str) -> list[str]:
-    ece = row.evaluation.metrics.get("ece") if row.evaluation else None
-    return [
-        system_name(row.record.method),
-        str(row.record.recipe.get("backbone", "")),
-        _recipe_cell(row),
-        describe_protocol(row.protocol, markdown=True),
-        paper_figure(row),
-        our_figure(row),
-        "" if ece is None else f"{ece:.3f}",
-        training_cost(row),
-        row.record.device,
-        f"[{row.record.run_id.rpartition('-')[2]}]({record_path(Path(runs), row.record).as_posix()})",
-    ]
+def result_columns(runs: str) -> tuple[Column[ResultRow], ...]:
+    """Of a method's ``page``, which names the system itself, and of a brief ``list`` of all runs."""
+
+    def record(row: ResultRow) -> str:
+        return f"[{row.record.run_id.rpartition('-')[2]}]({record_path(Path(runs), row.record).as_posix()})"
+
+    page = ("page",)
+    return (
+        Column("System", _system, tables=("list",)),
+        Column("Backbone", lambda row: str(row.record.recipe.get("backbone", "")), tables=page),
+        Column("Data, recipe", _recipe_cell),
+        Column("Protocol", _protocol),
+        Column("Paper, %", paper_figure, right=True, tables=page),
+        Column("Published, %", published_figure, right=True, tables=page, optional=True),
+        Column("Ours, %", our_figure, right=True),
+        Column("ECE", _calibration_error, right=True),
+        Column("Minutes trained", training_cost, right=True, tables=page),
+        Column("Device", lambda row: row.record.device, tables=page),
+        Column("Record", record),
+    )
+
+
+def _system(row: ResultRow) -> str:
+    return system_name(row.record.method)
+
+
+def _protocol(row: ResultRow) -> str:
+    return describe_protocol(row.protocol, markdown=True)
+
+
+def _calibration_error(row: ResultRow) -> str:
+    error = row.evaluation.metrics.get("ece") if row.evaluation else None
+    return "" if error is None else f"{error:.3f}"
 
 
 def positions_tables(records: Sequence[RunRecord], method: str | None = None, longest: int | None = None) -> str:
@@ -157,38 +138,24 @@ def positions_tables(records: Sequence[RunRecord], method: str | None = None, lo
         length = row.protocol.get("stream_length", 1)
         if 1 < length <= (longest or length):
             by_length.setdefault(length, []).append(row)
-    parts = [_positions_table(length, by_length[length], method is None) for length in sorted(by_length)]
+    table = "list" if method is None else "page"
+    parts = [_positions_table(length, by_length[length], table) for length in sorted(by_length)]
     return "\n\n".join(parts) if parts else "No streams are recorded yet."
 
 
-def _positions_table(length: int, rows: Sequence[ResultRow], name_systems: bool) -> str:
-    """Intervals of a row are much the same at all positions: the widest one is given."""
-    positions = shown_positions(length)
-    header = ["System", "Data, recipe", "Protocol", *(f"Task {p}" for p in positions), "± at most"]
-    body = []
-    for row in rows:
-        assert row.evaluation is not None
-        accuracy = row.evaluation.metrics.get("accuracy_by_position") or []
-        interval = [i for i in row.evaluation.metrics.get("interval_by_position") or [] if i is not None]
-        cells = [percent(accuracy[p - 1], None, 1) if p <= len(accuracy) else "" for p in positions]
-        widest = f"{100 * max(interval):.1f}" if interval else ""
-        protocol = describe_protocol(row.protocol, markdown=True)
-        body.append([system_name(row.record.method), _recipe_cell(row), protocol, *cells, widest])
-    first = 0 if name_systems else 1
-    table = markdown_table(header[first:], [line[first:] for line in body], right=range(3 - first, len(header) - first))
-    return f"Accuracy in % by position in a stream of {length} tasks:\n\n{table}"
+def _positions_table(length: int, rows: Sequence[ResultRow], table: str) -> str:
+    columns = (
+        Column("System", _system, tables=("list",)),
+        Column("Data, recipe", _recipe_cell),
+        Column("Protocol", _protocol),
+        *position_columns(shown_positions(length), _curve, "Task ", "± at most"),
+    )
+    return f"Accuracy in % by position in a stream of {length} tasks:\n\n{markdown(columns, rows, table)}"
 
 
-def comparison_table(first: str, second: str, comparison: Mapping[str, Any]) -> str:
-    """A paired comparison on equal tasks: ``difference`` and ``interval`` are fractions of 1, ``n`` is the pairs."""
-    difference, interval, n = comparison["difference"], comparison["interval"], comparison["n"]
-    if abs(difference) <= interval:
-        verdict = "no difference shown"
-    else:
-        verdict = f"{first if difference > 0 else second} is higher"
-    header = ("First", "Second", "First minus second, points", "Sequences, paired", "Reading")
-    cells = (first, second, f"{100 * difference:+.2f} ± {100 * interval:.2f}", f"{n:,}", verdict)
-    return markdown_table(header, [cells], right=(2, 3))
+def _curve(row: ResultRow) -> Curve:
+    metrics = row.evaluation.metrics if row.evaluation else {}
+    return metrics.get("accuracy_by_position") or [], metrics.get("interval_by_position") or []
 
 
 def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
@@ -209,7 +176,7 @@ def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
 
 def check_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
     """A misspelt section would stay empty for ever, and nobody would notice."""
-    known = {"all", "others", *SYSTEM_NAMES, *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
+    known = {"all", "others", *method_cards(), *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
     stem, _, part = name.partition(":")
     if stem not in known or part not in ("", "positions"):
         raise EngramError(f"{where}: 'results:begin {name}' names no known section{nearest(stem, known)}")

@@ -9,8 +9,10 @@ from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, record_path
 from engram.recipes import recipe_names
 from engram.report.audit import NOTE, counts_text, effect_text, findings_table
-from engram.report.rows import dataset_name, describe_protocol, system_name
-from engram.report.tables import markdown_table, section_text
+from engram.report.cards import system_name
+from engram.report.columns import markdown_table
+from engram.report.rows import dataset_name, describe_protocol
+from engram.report.tables import section_text
 
 NO_AUDITS = "No audits are recorded yet."
 EVERY = "all"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from rich.console import Console
 
 from engram.errors import EngramError
-from engram.report.console import positions_table, quickstart_table, shown_positions
 from engram.report.page import (
     EpisodePicture,
     PositionCurve,
@@ -140,23 +137,3 @@ def test_sections_without_material_are_left_out(data: QuickstartData) -> None:
 def test_each_picture_has_a_sentence_on_how_to_read_it(html: str) -> None:
     assert html.count("<h2>") == html.count('<p class="how">') == 4
     assert all(s.strip().endswith(".") for s in re.findall(r'<p class="how">(.*?)</p>', html, re.S))
-
-
-def printed(table: object) -> str:
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
-
-
-def test_console_tables() -> None:
-    text = printed(quickstart_table(ROWS))
-    assert "97.0 ± 0.3" in text and text.count("5-way 1-shot") == 1 and "memory <by content>" in text
-    positions = printed(positions_table(CURVES))
-    assert "70.0" in positions and "2.0" in positions
-    assert re.search(r"alone\s+│\s+50\.0 │\s+50\.0 │\s+│", positions)  # the shorter stream leaves a cell empty
-
-
-def test_long_streams_show_powers_of_two_and_the_last() -> None:
-    assert shown_positions(3) == [1, 2, 3]
-    assert shown_positions(16) == [1, 2, 4, 8, 16]
-    assert shown_positions(20) == [1, 2, 4, 8, 16, 20]

@@ -19,14 +19,8 @@ from engram.report.sections import rebuild
 from engram.report.study.cells import alike, compare, fill, measured, scale_text
 from engram.report.study.pages import write_report
 from engram.report.study.sections import StudyBook
-from engram.report.study.tables import (
-    alike_audit,
-    comparisons_table,
-    cost_texts,
-    many_queries_text,
-    study_table,
-    systems_table,
-)
+from engram.report.study.systems import alike_audit, cost_texts, many_queries_text, systems_table
+from engram.report.study.tables import comparisons_table, study_table
 from engram.report.tables import results_table
 from engram.report.verdicts import verdict_text
 from engram.studies import load_study, study_names

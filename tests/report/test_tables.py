@@ -17,7 +17,6 @@ from engram.report.rows import CLASS_ORDER_MARK, result_rows
 from engram.report.sections import rebuild
 from engram.report.tables import (
     PAGELESS,
-    comparison_table,
     positions_tables,
     results_table,
     runs_list,
@@ -178,13 +177,6 @@ def test_positions_of_short_and_long_streams() -> None:
     assert positions_tables([make_record(1, make_evaluation(0.5, stream_length=1))]) == "No streams are recorded yet."
     page = section_text("cml_bgnn", [make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))], "")
     assert "stream of 8 tasks" in page and "stream of 100 tasks" not in page  # those are curves elsewhere
-
-
-def test_a_comparison_names_a_winner_only_outside_the_interval() -> None:
-    higher = comparison_table("A", "B", {"difference": 0.02, "interval": 0.005, "n": 1000})
-    assert "+2.00 ± 0.50 | 1,000 | A is higher" in higher
-    assert "B is higher" in comparison_table("A", "B", {"difference": -0.02, "interval": 0.005, "n": 10})
-    assert "no difference shown" in comparison_table("A", "B", {"difference": 0.004, "interval": 0.005, "n": 10})
 
 
 @pytest.fixture

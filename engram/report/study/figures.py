@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from engram.ledger import RunRecord
 from engram.report.contents import PositionCurve, ReliabilityCurve, ValidationCurve
 from engram.report.labels import place_labels
+from engram.report.lines import look_of
 from engram.report.study.cells import Filled
 from engram.report.svg import (
     DASHES,
@@ -81,36 +81,33 @@ def box_plots(runs: Mapping[str, Sequence[RunRecord]], title: str) -> str:
         )
         groups = [points[1][(points[0] > low) & (points[0] <= high)] for low, high in pairwise(edges)]
         places = np.arange(BOXES) + (number - (len(labels) - 1) / 2) * width
-        _boxes(axes, groups, places, width, number)
-        look: dict[str, Any] = {"color": SERIES[number % len(SERIES)], "linestyle": DASHES[number % len(DASHES)]}
-        axes.plot([], [], linewidth=6, alpha=0.5, label=label, **look)
+        colour, dashes = SERIES[look_of(label).colour], DASHES[look_of(label).dash]
+        _boxes(axes, groups, places, width, colour, dashes)
+        axes.plot([], [], linewidth=6, alpha=0.5, label=label, color=colour, linestyle=dashes)
     axes.set_xticks(range(BOXES), [f"{high / 1000:.3g}" for high in edges[1:]])
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    _legend(figure, columns)
+    legend_above(figure, columns)
     return to_svg(figure, f"{title}: boxes of validation accuracy over training, {', '.join(labels)}")
 
 
-def _boxes(axes: Axes, groups: Sequence[np.ndarray], places: np.ndarray, width: float, number: int) -> None:
+def _boxes(
+    axes: Axes, groups: Sequence[np.ndarray], places: np.ndarray, width: float, colour: str, dashes: Any
+) -> None:
     """Boxes of the groups that are not empty; the line inside is the median, whiskers reach the extremes."""
     kept = [(group, place) for group, place in zip(groups, places, strict=True) if len(group)]
     if not kept:
         return
-    colour = SERIES[number % len(SERIES)]
     drawn = axes.boxplot(
         [group for group, _ in kept], positions=[place for _, place in kept], widths=width * 0.8, whis=(0, 100),
         patch_artist=True, manage_ticks=False, showfliers=False,
     )  # fmt: skip
     for box in drawn["boxes"]:
-        box.set(facecolor=colour, alpha=0.45, edgecolor=colour, linestyle=DASHES[number % len(DASHES)])
+        box.set(facecolor=colour, alpha=0.45, edgecolor=colour, linestyle=dashes)
     for part in ("whiskers", "caps"):
         for line in drawn[part]:
             line.set(color=colour)
     for line in drawn["medians"]:
         line.set(color=INK, linewidth=1.6)
-
-
-def _legend(figure: Figure, columns: int) -> None:
-    legend_above(figure, columns)
 
 
 def position_curves(study: Study, cells: CellMap) -> list[PositionCurve]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 from engram.ledger import record_path
 from engram.report.beside_paper import against_paper
-from engram.report.claims import CONFIRMED, NOT_CONFIRMED, Finding, points
+from engram.report.claims import CLAIM_COLUMNS, CONFIRMED, NOT_CONFIRMED, Finding, points
+from engram.report.columns import html_table, shown
 from engram.report.rows import describe_protocol
-from engram.report.study.cells import Filled, comparisons, scale_text
-from engram.report.study.tables import paper_text, percent, trained_text
+from engram.report.study.cells import Compared, Filled, comparisons, scale_text
+from engram.report.study.tables import COMPARISON_COLUMNS, OVERVIEW_COLUMNS, Progress, paper_text, percent, progress
 from engram.studies.schema import Row, Study
 
 CellMap = Mapping[tuple[str, str], Filled]
@@ -138,57 +138,34 @@ def _links(cell: Filled, runs: str) -> str:
 
 def comparisons_html(study: Study, cells: CellMap) -> str:
     """Paired differences of the study; "" where no two cells are recorded."""
-    body = []
-    for pair, column, first, second, found in comparisons(study, cells):
-        kind = "same tasks, paired" if found.paired else "different tasks"
-        strength = "" if found.word == "inside the noise" else "good" if found.mean > 0 else "bad"
-        trained = trained_text(first, second)
-        body.append(
-            f'<tr><th scope="row">{escape(pair.first)} <span class="note">minus {escape(pair.second)}</span></th>'
-            f'<td data-label="Column">{escape(column)}</td><td data-label="Points">{points(found)}</td>'
-            f'<td data-label="Reading">{badge(found.word, strength)}{badge(kind)}'
-            f"{badge(trained, '', 'iterations') if trained else ''}</td></tr>"
-        )
-    if not body:
+
+    def reading(compared: Compared) -> str:
+        strength = "good" if compared.found.mean > 0 else "bad"
+        return badge(compared.found.word, "" if compared.found.word == "inside the noise" else strength)
+
+    found = list(comparisons(study, cells))
+    if not found:
         return ""
-    heading = '<h3 class="part">Differences, in points</h3>'
-    return heading + table(
-        ("First minus second", "Column", "Mean ± 95 % interval", "Reading"), ["<tbody>", *body, "</tbody>"]
+    return '<h3 class="part">Differences, in points</h3>' + html_table(
+        COMPARISON_COLUMNS, {"": found}, {"Reading": reading}, "cards"
     )
 
 
 def claims_html(found: Sequence[Finding]) -> str:
     kinds = {CONFIRMED: "good", NOT_CONFIRMED: "bad"}
-    body = [
-        f'<tr><td>{escape(f.claim.text)}<span class="note">{escape(f.claim.where)}</span></td>'
-        f'<td class="verdict {kinds.get(f.verdict, "none")}" data-label="Verdict">{f.verdict}</td>'
-        f'<td data-label="What we find">{_code(f.words)}</td></tr>'
-        for f in found
-    ]
-    return table(("The paper claims", "Verdict", "What we find"), ["<tbody>", *body, "</tbody>"], "claims cards")
-
-
-def _code(words: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(words))
-
-
-def called(study: Study) -> str:
-    """What a command calls it."""
-    return study.where if study.own else study.name.replace("_", "-")
+    drawn: dict[str, Callable[[Finding], str]] = {
+        "The paper claims": lambda f: f'{escape(f.claim.text)}<span class="note">{escape(f.claim.where)}</span>',
+        "Verdict": lambda f: f'<span class="verdict {kinds.get(f.verdict, "none")}">{f.verdict}</span>',
+    }
+    return html_table(shown(CLAIM_COLUMNS, found, "report"), {"": found}, drawn, "claims cards")
 
 
 def overview_html(studies: Sequence[Study], cells: Mapping[str, CellMap]) -> str:
-    body = []
-    for study in studies:
-        found = list(cells[study.name].values())
-        done = [c for c in found if c.answers]
-        full = sum(c.scale == "paper" for c in done)
-        share = 100 * len(done) / len(found)
+    def filled(progress: Progress) -> str:
+        done = sum(bool(c.answers) for c in progress.cells)
+        share = 100 * done / len(progress.cells)
         bar = f'<span class="meter"><i style="width: {share:.0f}%"></i></span>'
-        body.append(
-            f'<tr><th scope="row">{escape(study.title)}</th>'
-            f'<td data-label="Filled">{len(done)} of {len(found)}{bar}</td>'
-            f'<td data-label="Full schedule, short">{full}, {len(done) - full}</td>'
-            f'<td data-label="Command"><code>engram reproduce {escape(called(study))}</code></td></tr>'
-        )
-    return table(("", "Filled", "Full schedule, short", "Command"), ["<tbody>", *body, "</tbody>"], "grid cards")
+        return f"{done} of {len(progress.cells)}{bar}"
+
+    rows = progress(studies, cells)
+    return html_table(shown(OVERVIEW_COLUMNS, rows, "report"), {"": rows}, {"Cells": filled}, "grid cards")

@@ -12,7 +12,8 @@ from engram.ledger import RunRecord
 from engram.report.claims import Finding, claims_table, findings
 from engram.report.speed import step_times
 from engram.report.study.cells import Filled, fill
-from engram.report.study.tables import overview_table, study_section, systems_table
+from engram.report.study.systems import systems_table
+from engram.report.study.tables import overview_table, study_section
 from engram.studies.claims import load_claims
 from engram.studies.matching import Ledger
 from engram.studies.records import trusted_records

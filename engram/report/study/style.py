@@ -31,7 +31,7 @@ h3.part { margin: 26px 0 6px; }
 .badge { display: inline-block; margin: 3px 5px 0 0; padding: 0 7px; border: 1px solid currentColor; border-radius: 9px;
   font-size: .74rem; line-height: 1.55; color: var(--quiet); white-space: nowrap; }
 .badge.good { color: var(--good); } .badge.bad { color: var(--bad); } .badge.warn { color: var(--warn); }
-.claims td { white-space: normal; } .claims td:first-child { min-width: 15em; }
+.claims td { white-space: normal; } .claims th[scope=row] { min-width: 15em; }
 .claims .verdict { white-space: nowrap; font-weight: 600; }
 .verdict.good { color: var(--good); } .verdict.bad { color: var(--bad); } .verdict.none { color: var(--quiet); }
 .scroll { overflow-x: auto; } .scroll svg { min-width: 640px; }
