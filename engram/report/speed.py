@@ -138,18 +138,8 @@ def _evaluation(found: Sequence[Measured]) -> str:
             f"{m.setting['tasks']:,}",
             m.rate("seconds", 2),
             m.rate("tasks_per_s", 0),
-            bar_of(m.setting),
             m.link,
         ]
         for m in found
     ]
-    return markdown_table(["Recipe", "Device", "From", "Tasks", "Seconds", "Tasks/s", "Bar", "Measured"], rows)
-
-
-def bar_of(setting: Mapping[str, Any]) -> str:
-    """What an evaluation of 10,000 tasks is to stay under, by device and by what is asked; empty where nothing is."""
-    if setting["device_kind"] == "cuda":
-        return "< 3 s"
-    if setting["asked"] == "features":
-        return "< 60 s"
-    return ">= 1,000 tasks/s" if setting["dataset"] == "glyphs" else ""
+    return markdown_table(["Recipe", "Device", "From", "Tasks", "Seconds", "Tasks/s", "Measured"], rows)
