@@ -1,7 +1,7 @@
 """Speed: what `benchmarks/train_step.py` and `benchmarks/evaluation.py` measured, as tables.
 
-``<!-- speed:begin NAME -->`` takes steps, growth or evaluation. The newest file of results/speed counts for a recipe
-on a device.
+``<!-- speed:begin NAME -->`` takes steps, growth, evaluation or paths. The newest file of results/speed counts for
+a recipe on a device.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord
+from engram.report.paths import paths_table
 from engram.report.tables import markdown_table
 
-NAMES = ("steps", "growth", "evaluation")
+NAMES = ("steps", "growth", "evaluation", "paths")
 NOT_MEASURED = "Not measured yet."
 BUSY = 1.5
 """load average above which a table says so"""
@@ -67,6 +68,8 @@ def check_speed_section(name: str, where: str, records: Sequence[RunRecord]) -> 
 
 def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Path) -> str:
     """The newest measurements as a table, each with a link to its file."""
+    if name == "paths":
+        return paths_table(records, runs, folder.parent / "runs") or NOT_MEASURED
     write, benchmark, needed = {
         "steps": (_steps, "train_step", "step_total_ms"),
         "growth": (_growth, "train_step", "growth"),

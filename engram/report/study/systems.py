@@ -12,7 +12,7 @@ from engram.report.study.cells import Filled
 from engram.report.tables import markdown_table
 from engram.studies.schema import Study
 
-HEADER = ("System", "Published, %", "Ours, %", "Trained")
+HEADER = ("System", "Published", "Ours", "Trained")
 COLUMN = "1-shot"
 VARIANTS = ("CML-BGNN w/o C", "CML-BGNN w/o B", "CML-BGNN, public code's choices")
 """rows of the paper's table that are no system of their own; the wide table has them"""
