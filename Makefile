@@ -1,8 +1,8 @@
-# make run: environment + quickstart; make test: all tests; make lint: ruff and mypy
+# make run: environment + quickstart; make test: all tests; make lint: ruff and mypy; make docs: the site, in site/
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint report clean
+.PHONY: run test lint docs report clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -11,6 +11,10 @@ BIN := .venv/bin
 
 .venv/dev: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/docs: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 run: .venv/ready
@@ -25,8 +29,11 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 report: .venv/ready
 	$(BIN)/engram report
 
 clean:
-	rm -rf .venv quickstart runs
+	rm -rf .venv quickstart runs site

@@ -21,28 +21,18 @@ from engram.machine.device import choose_device, describe_device
 from engram.report.console import positions_table, quickstart_table
 from engram.report.contents import EpisodePicture, PositionCurve, QuickstartData, QuickstartRow, ReliabilityCurve
 from engram.report.page import quickstart_page
+from engram.report.quickstart import FLOORS, RECIPES, SETTINGS
 from engram.training.experiment import train
 from engram.types import Method
 
-RECIPES = {
-    "ProtoNet": "proto_net/glyphs_quick",
-    "CML-BGNN, no history": "cml_bgnn/glyphs_quick_no_history",
-    "CML-BGNN, the paper's history": "cml_bgnn/glyphs_quick",
-    "Content memory": "cml_bgnn/glyphs_quick_content",
-}
 REMEMBERS = "Content memory"
-FLOORS = {"chance": "chance", "pixel nearest centroid": "pixel_centroid"}
-SETTINGS: dict[str, dict[str, Any]] = {
-    "5-way 1-shot": {"n_way": 5, "n_sequences": 1200},
-    "20-way 1-shot": {"n_way": 20, "n_sequences": 200},
-}
 NAMED: dict[str, Any] = {"n_way": 20, "n_sequences": 30, "stream_length": 8, "pool_classes": 40, "names": "named"}
 STREAM: dict[str, Any] = {"n_way": 5, "n_sequences": 150, "stream_length": 8, "names": "anonymous"}
 HOW_TO_READ = (
     "Test letters come from alphabets no model has seen; every task shows one picture per class and asks for one more, "
     "in shuffled order. A difference is real only if it is larger than the intervals; ECE is how far stated confidence "
-    "lies from actual accuracy. The paper's history is carried by slot, so with slots shuffled it has nothing to "
-    "remember and its line does not rise along the stream."
+    "lies from actual accuracy. The paper's history is carried from one place of the list to the same place "
+    "in the next task; with queries shuffled it has nothing to remember, and its line does not rise along the stream."
 )
 
 

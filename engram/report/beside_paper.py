@@ -16,10 +16,10 @@ from engram.studies.records import correctness
 
 BESIDE_NOTE = (
     "In brackets ours minus the paper's, from the same weights asked as the paper's figure was (BatchNorm statistics, "
-    "queries per class, order of slots, as far as these are known); where that is not recorded, in what the protocols "
-    "differ."
+    "queries per class, query order, as far as these are known); where that is not recorded, in what the "
+    "protocols differ."
 )
-NAMES = {"batch_norm": "BatchNorm", "n_query": "queries per class", "slot_order": "slots"}
+NAMES = {"batch_norm": "BatchNorm", "n_query": "queries per class", "slot_order": "query order"}
 """keys of a protocol in words"""
 UNSAID = {**DEFAULTS, "batch_norm": "running"}
 

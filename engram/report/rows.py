@@ -11,7 +11,7 @@ from engram.ledger import Evaluation, RunRecord, Trainers
 
 HIDDEN_MARK = "hidden labels shown, only to reproduce a leak"
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
-CLASS_ORDER_MARK = "class order: slots give the label away, only to reproduce the paper"
+CLASS_ORDER_MARK = "class order: query order reveals the label, only to reproduce the paper"
 DATASET_NAMES = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "omniglot": "Omniglot"}
 
 

@@ -3,7 +3,7 @@
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables, ``<!-- audit:begin NAME -->`` ...
 ``<!-- audit:end -->`` holds audits, ``<!-- streams:begin NAME -->`` ... ``<!-- streams:end -->`` holds memory along the
 stream, ``departures`` those of a method's card, ``study`` holds a study, ``claims`` what the paper claims, ``own`` own
-pictures, ``speed`` measured times and ``api`` the reference of the code; each marker stands at the start of a line, so
+pictures, ``speed`` measured times and ``quickstart`` what it prints; each marker stands at the start of a line, so
 that a sentence may speak of it. Figures go to docs/figures.
 """
 
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from engram.errors import EngramError
 from engram.ledger import RunRecord, read_ledger
-from engram.report.api import api_section, check_api_section
 from engram.report.cards import check_departures_section, departures_section
 from engram.report.own import check_own_section, own_section
+from engram.report.quickstart import check_quickstart_section, quickstart_section
 from engram.report.speed import check_speed_section, speed_section
 from engram.report.stream_figures import FOLDER as FIGURES
 from engram.report.stream_figures import stream_figures
@@ -35,9 +35,9 @@ Fill = Callable[[str, Sequence[RunRecord], str], str]
 Check = Callable[[str, str, Sequence[RunRecord]], None]
 
 
-def sections_of(folder: Path) -> dict[str, tuple[Fill, Check]]:
+def sections_of(book: StudyBook) -> dict[str, tuple[Fill, Check]]:
     """How each kind of section is filled and checked, from the records of a folder."""
-    book = StudyBook(folder)
+    folder = book.folder
     return {
         "results": (method_section, check_section),
         "audit": (audit_section, check_audit_section),
@@ -45,8 +45,8 @@ def sections_of(folder: Path) -> dict[str, tuple[Fill, Check]]:
         "study": (book.section, check_study_section),
         "claims": (book.claims, check_claims_section),
         "departures": (departures_section, check_departures_section),
-        "api": (api_section, check_api_section),
         "own": (partial(own_section, folder=folder.parent / "own"), check_own_section),
+        "quickstart": (quickstart_section, check_quickstart_section),
         "speed": (partial(speed_section, folder=folder.parent / "speed"), check_speed_section),
     }
 
@@ -88,7 +88,8 @@ def rebuild(root: Path, check: bool) -> list[str]:
     places = (root / "README.md", *sorted((root / "docs").rglob("*.md")), *sorted((root / CARDS).glob("*.md")))
     pages = [p for p in places if p.is_file()]
     rebuilt: dict[Path, str] = {}
-    sections, kinds = 0, sections_of(root / RUNS)
+    book = StudyBook(root / RUNS)
+    sections, kinds = 0, sections_of(book)
     for page in pages:
         before = after = page.read_text(encoding="utf-8")
         runs = Path(os.path.relpath(root / RUNS, page.parent)).as_posix()
@@ -102,7 +103,7 @@ def rebuild(root: Path, check: bool) -> list[str]:
             f"no result table in README.md or docs/ of {root}: put '<!-- results:begin all -->' and "
             "'<!-- results:end -->' on lines of their own where it belongs"
         )
-    for name, drawing in stream_figures(records, root / RUNS).items():
+    for name, drawing in {**stream_figures(records, root / RUNS), **book.figures()}.items():
         figure = root / FIGURES / name
         if not figure.is_file() or figure.read_text(encoding="utf-8") != drawing:
             rebuilt[figure] = drawing

@@ -1,7 +1,7 @@
 """Speed: what `benchmarks/train_step.py` and `benchmarks/evaluation.py` measured, as tables.
 
-``<!-- speed:begin NAME -->`` takes steps, growth or evaluation. The newest file of results/speed counts for a recipe
-on a device.
+``<!-- speed:begin NAME -->`` takes steps, growth, evaluation or paths. The newest file of results/speed counts for
+a recipe on a device.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord
 from engram.report.columns import markdown_table
+from engram.report.paths import paths_table
 
-NAMES = ("steps", "growth", "evaluation")
+NAMES = ("steps", "growth", "evaluation", "paths")
 NOT_MEASURED = "Not measured yet."
 BUSY = 1.5
 """load average above which a table says so"""
@@ -67,6 +68,8 @@ def check_speed_section(name: str, where: str, records: Sequence[RunRecord]) -> 
 
 def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Path) -> str:
     """The newest measurements as a table, each with a link to its file."""
+    if name == "paths":
+        return paths_table(records, runs, folder.parent / "runs") or NOT_MEASURED
     write, benchmark, needed = {
         "steps": (_steps, "train_step", "step_total_ms"),
         "growth": (_growth, "train_step", "growth"),
@@ -138,18 +141,8 @@ def _evaluation(found: Sequence[Measured]) -> str:
             f"{m.setting['tasks']:,}",
             m.rate("seconds", 2),
             m.rate("tasks_per_s", 0),
-            bar_of(m.setting),
             m.link,
         ]
         for m in found
     ]
-    return markdown_table(["Recipe", "Device", "From", "Tasks", "Seconds", "Tasks/s", "Bar", "Measured"], rows)
-
-
-def bar_of(setting: Mapping[str, Any]) -> str:
-    """What an evaluation of 10,000 tasks is to stay under, by device and by what is asked; empty where nothing is."""
-    if setting["device_kind"] == "cuda":
-        return "< 3 s"
-    if setting["asked"] == "features":
-        return "< 60 s"
-    return ">= 1,000 tasks/s" if setting["dataset"] == "glyphs" else ""
+    return markdown_table(["Recipe", "Device", "From", "Tasks", "Seconds", "Tasks/s", "Measured"], rows)

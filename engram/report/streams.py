@@ -1,4 +1,4 @@
-"""Memory along the stream: late accuracy of each system, and paired differences beside the bar that was set for them.
+"""Memory along the stream: late accuracy of each system, and paired differences.
 
 Paired differences come from the per-task results beside the records, not from two rounded means.
 """
@@ -27,13 +27,13 @@ TABLE_NOTE = (
 )
 PAIRED_NOTE = (
     "Mean over streams of the difference in the last quarter, in points, ± its 95 % interval; both systems answered "
-    "the same streams on the same features. Reached: the mean is at least the bar and the interval lies above 0."
+    "the same streams on the same features."
 )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A comparison with what it was asked to show, in points for each of `LENGTHS`; no bars: only reported."""
+    """A comparison of two recipes, at each of `LENGTHS`."""
 
     first: str
     second: str
@@ -41,17 +41,16 @@ class Pair:
     names: str
     erased: Literal["none", "second", "both"]
     """which of them answer without their history"""
-    bars: tuple[float, ...] = ()
 
 
 def _named(encoder: str) -> Pair:
     recipe, other = f"cml_bgnn/mini_5w1s_content_named{encoder}", f"proto_memory/mini_5w1s_frozen{encoder}"
-    return Pair(recipe, other, "named", "none", (0.0, 2.0, 2.0))
+    return Pair(recipe, other, "named", "none")
 
 
-def _erased(names: str, encoder: str, bars: tuple[float, ...] = ()) -> Pair:
+def _erased(names: str, encoder: str) -> Pair:
     recipe = f"cml_bgnn/mini_5w1s_content_{names}{encoder}"
-    return Pair(recipe, recipe, names, "second", bars)
+    return Pair(recipe, recipe, names, "second")
 
 
 def _against_the_mean(encoder: str) -> Pair:
@@ -69,8 +68,8 @@ PAIRS = (
     _named("_resnet12_wide"),
     _erased("named", ""),
     _erased("named", "_resnet12_wide"),
-    _erased("anonymous", "", (0.0, 1.5, 2.5)),
-    _erased("anonymous", "_resnet12_wide", (2.0, 5.0, 8.0)),
+    _erased("anonymous", ""),
+    _erased("anonymous", "_resnet12_wide"),
     _against_the_mean(""),
     _against_the_mean("_resnet12_wide"),
 )
@@ -106,16 +105,15 @@ def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> str:
     cells = {(*cell.row, cell.length): cell for cell in stream_cells(records)}
     body = []
     for pair in PAIRS:
-        for number, length in enumerate(LENGTHS):
+        for length in LENGTHS:
             first = _find(cells, pair.first, pair.names, pair.erased == "both", length)
             second = _find(cells, pair.second, pair.names, pair.erased != "none", length)
             if first and second and first.questions == second.questions:
-                bar = pair.bars[number] if pair.bars else None
-                body.append(_paired_cells(first, second, bar, runs, folder))
+                body.append(_paired_cells(first, second, runs, folder))
     if not body:
         return NO_STREAMS
-    header = ("Stream", "Encoder", "First minus second", "T", "Difference", "Streams", "Bar", "", "Records")
-    return f"{markdown_table(header, body, right=(3, 4, 5, 6))}\n\n{PAIRED_NOTE}"
+    header = ("Stream", "Encoder", "First minus second", "T", "Difference", "Streams", "Records")
+    return f"{markdown_table(header, body, right=(3, 4, 5))}\n\n{PAIRED_NOTE}"
 
 
 def _find(cells: Mapping[tuple[Any, ...], Cell], recipe: str, names: str, erased: bool, length: int) -> Cell | None:
@@ -123,7 +121,7 @@ def _find(cells: Mapping[tuple[Any, ...], Cell], recipe: str, names: str, erased
     return next((c for c in found if c.length == length), None)
 
 
-def _paired_cells(first: Cell, second: Cell, bar: float | None, runs: str, folder: Path) -> list[str]:
+def _paired_cells(first: Cell, second: Cell, runs: str, folder: Path) -> list[str]:
     paired = paired_difference(correctness(first, folder), correctness(second, folder), last_quarter=True)
     difference, interval = 100 * paired["difference"], 100 * paired["interval"]
     same = first.record.recipe_name == second.record.recipe_name
@@ -135,14 +133,8 @@ def _paired_cells(first: Cell, second: Cell, bar: float | None, runs: str, folde
         str(first.length),
         f"{difference:+.2f} ± {interval:.2f}",
         f"{paired['n']:,}",
-        "" if bar is None else f"+{bar:g}" if bar else "> 0",
-        "" if bar is None else verdict(difference, interval, bar),
         f"[first]({_link(first, runs)}), [second]({_link(second, runs)})",
     ]
-
-
-def verdict(difference: float, interval: float, bar: float) -> str:
-    return "reached" if difference >= bar and difference - interval > 0 else "**not reached**"
 
 
 def stream_section(name: str, records: Sequence[RunRecord], runs: str, folder: Path) -> str:

@@ -68,7 +68,7 @@ def test_a_cell_asked_as_the_paper_stands_for_itself(tmp_path: Path) -> None:
     cells = StudyBook(tmp_path).cells["table1"]
     alike, shuffled = (against_paper(cells[row, "1-shot"]) for row in ("CML-BGNN, class order", "CML-BGNN"))
     assert alike is not None and alike.figure is None and alike.word == "clear for this seed"
-    assert shuffled is not None and shuffled.word.startswith("protocols differ in slots (class-order in the paper")
+    assert shuffled is not None and shuffled.word.startswith("protocols differ in query order (class-order in")
 
 
 def test_only_what_differs_is_told() -> None:

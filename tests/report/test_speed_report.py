@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engram.errors import EngramError
-from engram.report.speed import AXES, PARTS, bar_of, check_speed_section, speed_section
+from engram.report.speed import AXES, PARTS, check_speed_section, speed_section
 
 
 def write(folder: Path, name: str, **changes: Any) -> None:
@@ -53,7 +53,7 @@ def test_growth_comes_from_the_last_file_that_has_it(tmp_path: Path) -> None:
     assert "| T | 8 | 8.0 |  |" in rows[3]
 
 
-def test_evaluations_have_their_bars(tmp_path: Path) -> None:
+def test_evaluations_from_images_and_from_features(tmp_path: Path) -> None:
     setting = {
         "recipe": "egnn/glyphs_5w1s",
         "tasks": 10000,
@@ -65,8 +65,7 @@ def test_evaluations_have_their_bars(tmp_path: Path) -> None:
     write(tmp_path, "a", benchmark="evaluation", setting=setting, rates=rates, step_total_ms=None)
     write(tmp_path, "b", benchmark="evaluation", setting={**setting, "asked": "features"}, rates=rates)
     features, images = speed_section("evaluation", [], "results/runs", tmp_path).splitlines()[2:]
-    assert "| images | 10,000 | 5.00 | 2,000 | >= 1,000 tasks/s |" in images and "< 60 s" in features
-    assert bar_of({**setting, "device_kind": "cuda"}) == "< 3 s" and not bar_of({**setting, "dataset": "omniglot"})
+    assert "| images | 10,000 | 5.00 | 2,000 | [2026" in images and "| features |" in features
 
 
 def test_unknown_sections_are_refused() -> None:

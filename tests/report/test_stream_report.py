@@ -16,7 +16,7 @@ from engram.ledger import RunRecord, write_record
 from engram.report.sections import rebuild
 from engram.report.stream_cells import stream_cells
 from engram.report.stream_figures import stream_figures
-from engram.report.streams import NO_STREAMS, late_table, paired_table, verdict
+from engram.report.streams import NO_STREAMS, late_table, paired_table
 from engram.report.svg import INK, SERIES
 
 CONTENT, PROTO = "cml_bgnn/mini_5w1s_content_named", "proto_memory/mini_5w1s_frozen"
@@ -71,7 +71,7 @@ def test_the_newest_record_of_each_cell_is_linked_and_other_settings_are_left_ou
     assert late_table([], "r") == paired_table([], "r", tmp_path) == NO_STREAMS
 
 
-def test_pairs_are_differences_of_streams_beside_their_bar(tmp_path: Path) -> None:
+def test_pairs_are_differences_of_streams(tmp_path: Path) -> None:
     records = [
         stream_record(tmp_path, 1, CONTENT, 0.7, length=32),
         stream_record(tmp_path, 2, PROTO, 0.69, length=32),
@@ -81,9 +81,9 @@ def test_pairs_are_differences_of_streams_beside_their_bar(tmp_path: Path) -> No
         stream_record(tmp_path, 6, PROTO, 0.6, dataset_digest="other features"),
     ]
     first, second = rows_of(paired_table(records, "r", tmp_path))
-    assert first[3:8] == ["32", "+1.00 ± 0.00", "40", "+2", "**not reached**"]
+    assert first[3:6] == ["32", "+1.00 ± 0.00", "40"]
     assert second[2].endswith("minus the same model, history erased")
-    assert second[3:8] == ["8", "+10.00 ± 0.00", "40", "> 0", "reached"]
+    assert second[3:6] == ["8", "+10.00 ± 0.00", "40"]
     other = replace(records[1].evaluations[0], tasks_digest="t1")
     assert paired_table([records[0], replace(records[1], evaluations=[other])], "r", tmp_path) == NO_STREAMS
 
@@ -142,11 +142,6 @@ def test_what_reads_no_names_is_drawn_in_named_streams_too(tmp_path: Path) -> No
     ):
         assert (word in named, word in other) == (in_named, in_anonymous), word
     assert "EGNN" not in figures["forgetting.svg"] and "memory by slot" in figures["forgetting.svg"]
-
-
-def test_a_bar_needs_the_mean_and_an_interval_above_zero() -> None:
-    assert verdict(2.0, 0.1, 2.0) == verdict(0.2, 0.1, 0.0) == "reached"
-    assert verdict(1.9, 0.1, 2.0) == verdict(0.1, 0.2, 0.0) == verdict(2.5, 3.0, 2.0) == "**not reached**"
 
 
 def test_lost_task_files_are_told(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_figures_differences_and_words_of_a_table(tmp_path: Path) -> None:
     add_record(tmp_path, "cml_bgnn/mini_5w1s_no_bayes", 0.5, seed=111, number=2)
     cells = cells_of(tmp_path, "table1")
     table = study_table(load_study("table1"), cells, "runs")
-    assert "protocols differ in slots" in table and "full schedule" in table and "runs/cml_bgnn.mini_5w1s." in table
+    assert "differ in query order" in table and "full schedule" in table and "runs/cml_bgnn.mini_5w1s." in table
     found = compare(cells["CML-BGNN", "1-shot"], cells["CML-BGNN w/o B", "1-shot"])
     assert found is not None and found.paired  # both answered the same frozen tasks
     assert "same tasks" in comparisons_table(load_study("table1"), cells)

@@ -12,6 +12,8 @@ from engram.ledger import RunRecord
 from engram.report.claims import Finding, claims_table, findings
 from engram.report.speed import step_times
 from engram.report.study.cells import Filled, fill
+from engram.report.study.lean_systems import lean_systems_table
+from engram.report.study.stream_picture import stream_picture
 from engram.report.study.systems import systems_table
 from engram.report.study.tables import overview_table, study_section
 from engram.studies.claims import load_claims
@@ -19,7 +21,7 @@ from engram.studies.matching import Ledger
 from engram.studies.records import trusted_records
 from engram.studies.schema import Study, load_study, study_names
 
-OVERVIEW, SYSTEMS = "overview", "systems"
+OVERVIEW, SYSTEMS, LEAN = "overview", "systems", "systems-lean"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,13 @@ class StudyBook:
         if name == SYSTEMS:
             steps = step_times(self.folder.parent / "speed")
             return systems_table(self.studies["table1"], self.cells["table1"], self.ledger, runs, steps)
+        if name == LEAN:
+            return lean_systems_table(self.studies["table1"], self.cells["table1"], runs)
         return study_section(self.studies[name], self.cells[name], runs)
+
+    def figures(self) -> dict[str, str]:
+        """File name -> SVG of the pictures that pages show."""
+        return stream_picture(self.cells)
 
     def claims(self, name: str, records: Sequence[RunRecord], runs: str) -> str:
         self._refuse_problems()
@@ -74,7 +82,7 @@ class StudyBook:
 
 
 def check_study_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
-    known = [*study_names(), OVERVIEW, SYSTEMS]
+    known = [*study_names(), OVERVIEW, SYSTEMS, LEAN]
     if name not in known:
         raise EngramError(f"{where}: 'study:begin {name}' names no known study{nearest(name, known)}")
 

@@ -1,4 +1,4 @@
-"""Tables of own pictures and the reference: rebuilt from measurements and from source, and checked."""
+"""Tables of own pictures: rebuilt from measurements, and checked."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import engram
 from engram.errors import EngramError
-from engram.report.api import api_section, public_names
 from engram.report.own import NAMES, check_own_section, own_section
 
 FIGURES = {"accuracy": 0.7, "interval": 0.01, "ece": 0.02, "nll": 0.8}
@@ -46,13 +44,3 @@ def test_unknown_sections_are_refused() -> None:
     with pytest.raises(EngramError, match="there is no section of own pictures 'tests.glyphs'; did you mean"):
         check_own_section("tests.glyphs", "docs/x.md", [])
     assert "speed" in NAMES
-
-
-def test_the_reference_has_every_public_class_and_call() -> None:
-    assert set(public_names()) == set(engram._LAZY)
-    text = api_section("engram", [], "")
-    constants = {"METHODS"}
-    for name in set(public_names()) - constants:
-        assert f"## `engram.{name}`" in text, name
-    assert "- `partial_fit(X: Any, y: Any, classes: Any=None) -> FewShotClassifier`: The next task" in text
-    assert "- `reject_below`: answer" in text
