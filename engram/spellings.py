@@ -68,7 +68,7 @@ def saved_today(raw: dict[str, Any]) -> dict[str, Any]:
 
 def recipe_first(saved: Mapping[str, Any]) -> dict[str, Any]:
     """What `Recipe.to_dict` gave, in its first spelling: what a digest is of."""
-    if saved["method"] != TODAY:
+    if saved.get("method") != TODAY:
         return dict(saved)
     method, settings = first(TODAY, saved["method_settings"])
     return {**saved, "method": method, "method_settings": settings}
