@@ -20,8 +20,6 @@ from engram.ledger import RESULTS, Evaluation, RunRecord, check_results_folder, 
 from engram.machine.device import choose_device, kept_memory
 from engram.machine.failures import explained
 from engram.models.features import open_stores
-from engram.protocol import Protocol
-from engram.recipes import Recipe
 from engram.recipes.protocols import protocols_of
 
 
@@ -51,7 +49,7 @@ def bench(
     source = resolve_model(str(model), recipe, features is not None, changes.get("test_samples") or 0, query_statistics)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]
-    protocols = _protocols(source.asked, split, changes)
+    protocols = protocols_of(source.asked, split, **changes)
     for protocol in protocols:
         protocol.check(opened)
     blank, clock = source.blank_record("bench", where, opened), time.monotonic()
@@ -77,12 +75,6 @@ def _save_tasks(result: Result, path: Path, predictions: bool) -> None:
         result.save_tasks(path, predictions)
     except OSError as error:
         raise EngramError(f"the per-task results {path} could not be written: {error.strerror or error}") from error
-
-
-def _protocols(recipe: Recipe, split: str, changes: dict[str, Any]) -> tuple[Protocol, ...]:
-    given = {k: v for k, v in changes.items() if v is not None}
-    protocols = tuple(replace(p, **given) for p in protocols_of(recipe, split))
-    return tuple(dict.fromkeys(protocols))  # a given n_query makes them equal: ask once
 
 
 def compare(first: Path, second: Path) -> list[dict[str, Any]]:
