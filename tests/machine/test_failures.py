@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_train_run import SMALL, go
+from test_experiment import SMALL, go
 from toy_run import Watched
 
 from engram.errors import EngramError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_run import RECIPE, TOML
+from test_bench import RECIPE, TOML
 from toy_store import make_store
 
 from engram.data.store import Store
