@@ -156,7 +156,7 @@ def test_a_bar_needs_the_mean_and_an_interval_above_zero() -> None:
 def test_lost_task_files_are_told(tmp_path: Path) -> None:
     records = [stream_record(tmp_path, n, recipe, 0.6) for n, recipe in ((1, CONTENT), (2, PROTO))]
     (tmp_path / "tasks/2.npz").unlink()
-    with pytest.raises(EngramError, match=r"2\.npz of run .* restore them from git"):
+    with pytest.raises(EngramError, match=r"2\.npz cannot be read .* restore them from git"):
         paired_table(records, "r", tmp_path)
 
 

@@ -14,7 +14,7 @@ import pytest
 from study_ledger import add_record, write_study
 
 from engram.errors import EngramError
-from engram.ledger import record_path
+from engram.ledger import Ledger, record_path, trusted_records
 from engram.report.sections import rebuild
 from engram.report.study.cells import alike, compare, fill, measured, scale_text
 from engram.report.study.pages import write_report
@@ -31,8 +31,6 @@ from engram.report.tables import results_table
 from engram.report.verdicts import verdict_text
 from engram.studies import load_study, study_names
 from engram.studies.jobs import jobs_of
-from engram.studies.matching import Ledger
-from engram.studies.records import trusted_records
 
 PUBLIC = "cml_bgnn/mini_5w1s_public"
 
