@@ -188,6 +188,7 @@ def test_rebuild_writes_tables_and_figures_and_check_finds_what_differs(tmp_path
         write_record(runs, stream_record(runs, number, recipe, 0.6, length=128))
     figure = "docs/figures/encounters.svg"
     files = ["docs/memory.md", "docs/figures/memory_along_stream_named.svg", "docs/figures/forgetting.svg", figure]
+    files.append("results/summary.csv")
     assert rebuild(tmp_path, check=True) == files and not (tmp_path / figure).exists()
     assert rebuild(tmp_path, check=False) == files and rebuild(tmp_path, check=True) == []
     link = page.read_text().split("](")[1].split(")")[0]
