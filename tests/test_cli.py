@@ -28,6 +28,7 @@ COMMANDS = (
     "compare",
     "import-public",
     "list",
+    "recipe",
     "report",
     "predict",
     "remember",
@@ -76,6 +77,16 @@ def test_lists(project: Project) -> None:
     assert "proto_net/glyphs_5w1s" in everything and "Prototypical Net" in everything
     assert "glyphs_5w1s" not in project.succeeds("list", "methods")
     assert "egnn/" not in project.succeeds("list", "recipes", "cml_bgnn/mini")
+
+
+def test_a_recipe_that_is_printed_can_be_kept_changed_and_trained(project: Project) -> None:
+    assert "did you mean 'egnn/mini_5w1s'" in project.run("recipe", "egnn/mini_5w1").sentence
+    project.with_images()
+    text = project.succeeds("recipe", "recipe.toml")
+    (project.root / "changed.toml").write_text(text.replace("seed = 111", "seed = 7"))
+    project.succeeds("train", "changed.toml", "--device", "cpu", "--out", "run")
+    (path,) = project.records()
+    assert json.loads(path.read_text())["recipe"]["train"]["seed"] == 7
 
 
 def test_data(project: Project) -> None:
