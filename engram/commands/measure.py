@@ -12,25 +12,12 @@ from engram import flags
 
 def bench(
     model: flags.Model,
+    asked: flags.Asked,
     recipe: flags.AskedRecipe = None,
     data: flags.Data = None,
     results: flags.Results = Path("results/runs"),
     device: flags.Device = "auto",
     split: flags.Split = "test",
-    n_way: flags.Whole = None,
-    n_shot: flags.Whole = None,
-    n_query: flags.Whole = None,
-    n_sequences: flags.Whole = None,
-    stream_length: flags.Whole = None,
-    slot_order: flags.Order = None,
-    query_balance: flags.Balance = None,
-    names: flags.Names = None,
-    pool_classes: flags.Whole = None,
-    recurrence_gap: flags.Whole = None,
-    drift: flags.Share = None,
-    revisit: flags.Whole = None,
-    erase_history: flags.Switch = False,
-    test_samples: flags.Whole = None,
     query_statistics: flags.Statistics = None,
     features: flags.Features = None,
     predictions: flags.Switch = False,
@@ -42,20 +29,6 @@ def bench(
         model: run or checkpoint folder, or chance, pixel_centroid
         recipe: whose tasks to answer
         split: classes the tasks are drawn from
-        n_way: classes of a task
-        n_shot: support images per class
-        n_query: queries per class
-        n_sequences: independent sequences
-        stream_length: tasks of a sequence
-        slot_order: class-order only to reproduce the paper's protocol
-        query_balance: dirichlet draws unbalanced queries
-        names: named streams carry the identity of each class
-        pool_classes: classes a stream draws from, 0 for all
-        recurrence_gap: tasks until a class returns, 0 for free recurrence
-        drift: chance per task that a class of the pool is replaced
-        revisit: first tasks of a stream that are asked again at its end
-        erase_history: answer every task with no past
-        test_samples: samples of the posterior averaged for an answer, where the method has a posterior
         query_statistics: queries normalises a task's queries together, where the method adapts to its task
         predictions: keep the probabilities of every query beside the record
     """
@@ -65,10 +38,7 @@ def bench(
 
     record, _ = call(
         model, recipe=recipe, data=data, results=results, device=device, split=split, predictions=predictions,
-        n_way=n_way, n_shot=n_shot, n_query=n_query, n_sequences=n_sequences, stream_length=stream_length,
-        slot_order=slot_order, query_balance=query_balance, note=note, names=names, pool_classes=pool_classes,
-        recurrence_gap=recurrence_gap, drift=drift, revisit=revisit, erase_history=erase_history or None,
-        test_samples=test_samples, features=features, query_statistics=query_statistics,
+        note=note, features=features, query_statistics=query_statistics, **vars(asked),
     )  # fmt: skip
     Console().print(record_table(record))
     print(f"record: {record_path(results, record)}")

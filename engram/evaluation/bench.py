@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import time
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.evaluate import Result, evaluate
 from engram.evaluation.metrics import paired_difference
-from engram.evaluation.per_task import read_tasks
 from engram.evaluation.source import resolve_model
-from engram.ledger import RESULTS, Evaluation, RunRecord, check_results_folder, read_record, record_path, write_record
+from engram.ledger import (
+    RESULTS,
+    Evaluation,
+    RunRecord,
+    check_results_folder,
+    correctness,
+    read_record,
+    record_path,
+    write_record,
+)
 from engram.machine.device import choose_device, kept_memory
 from engram.machine.failures import explained
 from engram.models.features import open_stores
-from engram.protocol import Protocol
-from engram.recipes import Recipe
 from engram.recipes.protocols import protocols_of
 
 
@@ -51,7 +54,7 @@ def bench(
     source = resolve_model(str(model), recipe, features is not None, changes.get("test_samples") or 0, query_statistics)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]
-    protocols = _protocols(source.asked, split, changes)
+    protocols = protocols_of(source.asked, split, **changes)
     for protocol in protocols:
         protocol.check(opened)
     blank, clock = source.blank_record("bench", where, opened), time.monotonic()
@@ -79,12 +82,6 @@ def _save_tasks(result: Result, path: Path, predictions: bool) -> None:
         raise EngramError(f"the per-task results {path} could not be written: {error.strerror or error}") from error
 
 
-def _protocols(recipe: Recipe, split: str, changes: dict[str, Any]) -> tuple[Protocol, ...]:
-    given = {k: v for k, v in changes.items() if v is not None}
-    protocols = tuple(replace(p, **given) for p in protocols_of(recipe, split))
-    return tuple(dict.fromkeys(protocols))  # a given n_query makes them equal: ask once
-
-
 def compare(first: Path, second: Path) -> list[dict[str, Any]]:
     """Paired differences of two run records, for each protocol both answered on the same frozen tasks."""
     records = [read_record(Path(p)) for p in (first, second)]
@@ -93,7 +90,7 @@ def compare(first: Path, second: Path) -> list[dict[str, Any]]:
         for b in records[1].evaluations:
             if _questions(a) != _questions(b):
                 continue
-            correct = [_correct(Path(p), e.tasks_file) for p, e in ((first, a), (second, b))]
+            correct = [correctness(e, Path(p).parent) for p, e in ((first, a), (second, b))]
             rows.append({"protocol": a.protocol, "part": "all", **paired_difference(*correct)})
             if a.protocol["stream_length"] > 1:
                 late = paired_difference(*correct, last_quarter=True)
@@ -107,12 +104,3 @@ def _questions(evaluation: Evaluation) -> tuple[Any, ...]:
     """Index lists can agree by chance of sizes; with equal images and streams behind them they are equal questions."""
     shape = (evaluation.protocol.get(key) for key in ("dataset_digest", "stream_length", "n_sequences"))
     return evaluation.tasks_digest, *shape
-
-
-def _correct(record: Path, file: str) -> np.ndarray:
-    try:
-        return read_tasks(record.parent / file)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise EngramError(
-            f"the per-task results {record.parent / file} of {record.name} cannot be read: bench the model again"
-        ) from error

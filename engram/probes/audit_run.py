@@ -15,6 +15,10 @@ from engram.machine.failures import explained
 from engram.models.features import open_stores
 from engram.probes.audit import AuditReport, audit
 from engram.recipes import Recipe
+from engram.recipes.protocols import protocols_of
+
+OF_RECIPE = ("labelled_fraction", "drop_unlabelled", "hidden_labels_shown")
+"""keys of a protocol that an audit takes from the recipe alone"""
 
 
 @dataclass(frozen=True)
@@ -77,15 +81,5 @@ def audit_model(
 
 def _setting(recipe: Recipe, given: dict[str, Any]) -> dict[str, Any]:
     """What the recipe tests with, its first number of queries among it, and what is given in its place."""
-    test = recipe.test
-    tested = {
-        "n_way": test.n_way,
-        "n_shot": test.n_shot,
-        "n_query": test.n_query[0],
-        "names": test.names,
-        "pool_classes": test.pool_classes,
-        "labelled_fraction": test.labelled_fraction,
-        "drop_unlabelled": test.drop_unlabelled,
-        "hidden_labels_shown": test.hidden_labels_shown,
-    }
-    return tested | {key: value for key, value in given.items() if value is not None}
+    asked = protocols_of(recipe, **given)[0]
+    return {key: getattr(asked, key) for key in (*given, *OF_RECIPE)}

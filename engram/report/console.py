@@ -8,9 +8,10 @@ from typing import Any
 from rich.table import Table
 
 from engram.ledger import Evaluation, RunRecord
+from engram.protocol import describe_protocol
 from engram.report.columns import Column, position_columns, shown_positions, terminal
 from engram.report.contents import QUICKSTART_COLUMNS, PositionCurve, QuickstartRow
-from engram.report.rows import describe_protocol, percent
+from engram.report.rows import percent
 
 
 def quickstart_table(rows: Sequence[QuickstartRow]) -> Table:

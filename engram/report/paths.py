@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engram.evaluation.metrics import paired_difference
-from engram.ledger import Evaluation, RunRecord, record_path
+from engram.ledger import Evaluation, RunRecord, correctness, record_path
+from engram.protocol import describe_protocol
 from engram.report.columns import markdown_table
-from engram.report.rows import describe_protocol, percent
-from engram.studies.records import correctness
+from engram.report.rows import percent
 
 HEADER = ("Recipe", "Steps", "Protocol", "Fast, %", "Plain, %", "Fast minus plain, points")
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engram.ledger import Evaluation, RunRecord, Trainers
+from engram.ledger import Evaluation, Ledger, RunRecord, newest
+from engram.protocol import agrees
+from engram.recipes.protocols import protocols_of
 
-HIDDEN_MARK = "hidden labels shown, only to reproduce a leak"
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
-CLASS_ORDER_MARK = "class order: query order reveals the label, only to reproduce the paper"
 DATASET_NAMES = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "omniglot": "Omniglot"}
 
 
@@ -34,22 +34,19 @@ def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     Equal means: the same recipe digest, origin, protocol and tasks. A failed run neither replaces a result nor is
     replaced. An interrupted run stands until a later run of the same recipe has finished.
     """
-    trainers = Trainers(records)
-    kept: dict[tuple[str, ...], ResultRow] = {}
-    for record in sorted((r for r in records if r.kind in ("train", "bench")), key=lambda r: (r.started, r.run_id)):
-        # a bench over features tells of its features, and of no training
-        trained = record.training if record.kind == "train" else trainers.of(record).training or record.training
-        if record.status == "finished":
-            for evaluation in record.evaluations:
-                asked = _canonical(evaluation.protocol), evaluation.tasks_digest
-                questions = (record.recipe_digest, str(record.origin), *asked)
-                kept[questions] = ResultRow(record, evaluation, evaluation.protocol, trained)
-            kept.pop((record.recipe_digest, "interrupted"), None)
-        else:
-            protocol = record.evaluations[0].protocol if record.evaluations else planned_protocol(record.recipe)
-            owner = record.recipe_digest if record.status == "interrupted" else record.run_id
-            kept[(owner, record.status)] = ResultRow(record, None, protocol, trained)
-    return _mark_shared_names(sorted(kept.values(), key=_order))
+    ledger = Ledger(records)
+    found = newest(ledger.given, lambda answer: answer.question).values()
+    rows = [_row(ledger, answer.record, answer.evaluation) for answer in found]
+    rows += [_row(ledger, record, None) for record in ledger.unanswered]
+    return _mark_shared_names(sorted(rows, key=_order))
+
+
+def _row(ledger: Ledger, record: RunRecord, evaluation: Evaluation | None) -> ResultRow:
+    # a bench over features tells of its features, and of no training
+    trained = record.training if record.kind == "train" else ledger.trainers.of(record).training or record.training
+    asked = evaluation or next(iter(record.evaluations), None)
+    protocol = asked.protocol if asked else protocols_of(record.recipe)[0].to_dict()
+    return ResultRow(record, evaluation, protocol, trained)
 
 
 def _canonical(protocol: Mapping[str, Any]) -> str:
@@ -82,66 +79,17 @@ def _mark_shared_names(rows: list[ResultRow]) -> list[ResultRow]:
     ]
 
 
-def planned_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run that gave no answer was going to be asked, from its recipe."""
-    test, data = recipe.get("test") or {}, recipe.get("data") or {}
-    n_query = test.get("n_query", 1)
-    if isinstance(n_query, list | tuple):
-        n_query = n_query[0] if n_query else 1
-    return {**test, "dataset": data.get("dataset", ""), "split": "test", "n_query": n_query}
-
-
-def asks_the_same(protocol: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
-    """Whether a protocol agrees with all that was planned; a key that came later is absent where it is not used."""
-    return all((protocol.get(key) or None) == (value or None) for key, value in planned.items())
-
-
 def dataset_name(protocol: Mapping[str, Any]) -> str:
     dataset = str(protocol.get("dataset", ""))
     split = protocol.get("split", "test")
     return DATASET_NAMES.get(dataset, dataset) + ("" if split == "test" else f" ({split})")
 
 
-def describe_protocol(protocol: Mapping[str, Any], markdown: bool = False) -> str:
-    """``5-way 1-shot, 1 query per class, shuffled, T = 8``; the record has the rest. Markdown prints warnings bold."""
-    n_query = protocol.get("n_query", 1)
-    words = [
-        f"{protocol.get('n_way', '?')}-way {protocol.get('n_shot', '?')}-shot",
-        f"{n_query} {'query' if n_query == 1 else 'queries'} per class",
-    ]
-    if protocol.get("query_balance", "balanced") != "balanced":
-        words.append(f"unbalanced (Dirichlet {protocol.get('dirichlet_alpha')})")
-    if protocol.get("labelled_fraction", 1.0) < 1:
-        dropped = ", the rest left out" if protocol.get("drop_unlabelled") else ""
-        words.append(f"{100 * protocol['labelled_fraction']:.0f} % labelled{dropped}")
-    if protocol.get("hidden_labels_shown"):
-        words.append(f"**{HIDDEN_MARK}**" if markdown else HIDDEN_MARK)
-    if protocol.get("slot_order") == "class-order":
-        words.append(f"**{CLASS_ORDER_MARK}**" if markdown else CLASS_ORDER_MARK)
-    else:
-        words.append(str(protocol.get("slot_order", "shuffled")))
-    if (length := protocol.get("stream_length", 1)) > 1:
-        words.append(f"T = {length}" + (", named" if protocol.get("names") == "named" else ""))
-        if protocol.get("pool_classes"):
-            words.append(f"pool of {protocol['pool_classes']} classes")
-        if protocol.get("recurrence_gap"):
-            words.append(f"each class back after {protocol['recurrence_gap']} tasks")
-        if protocol.get("drift"):
-            words.append(f"drift {protocol['drift']}")
-        if protocol.get("erase_history"):
-            words.append("history erased")
-    if count := protocol.get("test_samples"):
-        words.append(f"{count} sample{'s' if count > 1 else ''}")
-    if protocol.get("batch_norm", "running") != "running":
-        words.append(f"BatchNorm: {protocol['batch_norm']}")
-    return ", ".join(words)
-
-
 def quoted(row: ResultRow) -> Mapping[str, Any]:
     """What the recipe quotes of papers, only beside the setting it was published for; else nothing."""
-    paper, planned = row.record.recipe.get("paper"), planned_protocol(row.record.recipe)
+    paper, planned = row.record.recipe.get("paper"), protocols_of(row.record.recipe)[0].question
     decisive = ("dataset", "split", "n_way", "n_shot", "labelled_fraction", "drop_unlabelled")
-    return paper if paper and asks_the_same(row.protocol, {k: planned.get(k) for k in decisive}) else {}
+    return paper if paper and agrees(row.protocol, {k: planned[k] for k in decisive}) else {}
 
 
 def paper_figure(row: ResultRow) -> str:

@@ -6,33 +6,18 @@ every cell answers the same question with the same encoder as the others of its 
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from engram.errors import EngramError
-from engram.evaluation.per_task import read_tasks
-from engram.ledger import Evaluation, RunRecord
+from engram.ledger import Answer, Evaluation, Ledger, RunRecord, newest
+from engram.protocol import Protocol, agrees
 from engram.report.cards import system_name
 
 LENGTHS = (8, 32, 128)
-SETTING = {
-    "dataset": "miniimagenet",
-    "split": "test",
-    "n_way": 5,
-    "n_shot": 1,
-    "n_query": 15,
-    "pool_classes": 0,
-    "slot_order": "shuffled",
-    "query_balance": "balanced",
-    "labelled_fraction": 1.0,
-}
-SPECIAL = ("recurrence_gap", "drift", "revisit")
-"""keys of a protocol that make another stream of it; absent or 0 in the setting above"""
+VARIED = ("stream_length", "names", "erase_history", "test_samples", "n_sequences")
+"""keys of a protocol in which the cells may differ; all others make another setting"""
+SETTING = {k: v for k, v in Protocol("miniimagenet", n_query=15).question.items() if k not in VARIED}
 TRANSDUCTIVE = ("propagation_memory", "egnn", "tpn", "cml_bgnn", "content_memory")
 """unless their settings say otherwise"""
 MEMORIES = {"slot": "memory by slot", "none": "no history"}
@@ -106,32 +91,22 @@ class Cell:
 
 def stream_cells(records: Sequence[RunRecord]) -> list[Cell]:
     """The newest finished answer of each recipe to each kind of stream in the setting, rows together, T ascending."""
-    newest: dict[tuple[Any, ...], Cell] = {}
-    for record in sorted(records, key=lambda r: (r.started, r.run_id)):
-        for evaluation in record.evaluations if record.status == "finished" else ():
-            on_features = bool(record.training.get("features"))
-            if on_features and "stream" in evaluation.metrics and _in_setting(evaluation.protocol):
-                cell = Cell(record, evaluation)
-                newest[(*cell.row, cell.length)] = cell
-    return [newest[key] for key in sorted(newest, key=_order)]
+    found = newest(Ledger(records).given, _place)
+    return [Cell(found[place].record, found[place].evaluation) for place in sorted(found, key=_order)]
+
+
+def _place(answer: Answer) -> tuple[Any, ...] | None:
+    """Where an answer stands; None where it tells of something else."""
+    cell = Cell(answer.record, answer.evaluation)
+    on_features = bool(answer.record.training.get("features"))
+    fits = on_features and "stream" in answer.evaluation.metrics and _in_setting(cell.protocol)
+    return (*cell.row, cell.length) if fits else None
 
 
 def _in_setting(protocol: Mapping[str, Any]) -> bool:
-    plain = all(protocol.get(key) == value for key, value in SETTING.items())
-    return plain and protocol.get("stream_length") in LENGTHS and not any(protocol.get(key) for key in SPECIAL)
+    return protocol.get("stream_length") in LENGTHS and agrees(protocol, SETTING)
 
 
 def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:
     names, backbone, recipe, erased, length = key
     return names != "named", backbone, erased, recipe, length
-
-
-def correctness(cell: Cell, folder: Path) -> np.ndarray:
-    """(streams, steps, queries), from the file beside the record."""
-    path = folder / cell.evaluation.tasks_file
-    try:
-        return read_tasks(path)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise EngramError(
-            f"the per-task results {path} of run {cell.record.run_id} cannot be read ({error}): restore them from git"
-        ) from error

@@ -7,16 +7,15 @@ from pathlib import Path
 
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, record_path
+from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.recipes import load_recipe, recipe_names
 from engram.recipes.schema import digest_of
 from engram.report.cards import method_cards, system_name
 from engram.report.columns import Column, Curve, markdown, position_columns, shown_positions
 from engram.report.rows import (
-    CLASS_ORDER_MARK,
     SELECTION_MARK,
     ResultRow,
     dataset_name,
-    describe_protocol,
     our_figure,
     paper_figure,
     published_figure,

@@ -12,8 +12,9 @@ import pytest
 from engram.errors import EngramError
 from engram.ledger import Evaluation, RunRecord, write_record
 from engram.methods import METHODS
+from engram.protocol import CLASS_ORDER_MARK
 from engram.recipes import load_recipe
-from engram.report.rows import CLASS_ORDER_MARK, result_rows
+from engram.report.rows import result_rows
 from engram.report.sections import rebuild
 from engram.report.tables import (
     PAGELESS,
@@ -191,7 +192,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_rebuild_fills_the_marked_places_and_is_idempotent(project: Path) -> None:
-    assert rebuild(project, check=False) == ["README.md", "docs/methods/cml_bgnn.md", "docs/methods/maml.md"]
+    pages = ["README.md", "docs/methods/cml_bgnn.md", "docs/methods/maml.md"]
+    assert rebuild(project, check=False) == [*pages, "results/summary.csv"]
     assert rebuild(project, check=False) == []
     readme, page = (project / "README.md").read_text(), (project / "docs/methods/cml_bgnn.md").read_text()
     assert readme.startswith("# T\n") and readme.endswith("<!-- results:end -->\n\nafter\n")

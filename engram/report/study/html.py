@@ -7,10 +7,10 @@ from html import escape
 from pathlib import Path
 
 from engram.ledger import record_path
+from engram.protocol import describe_protocol
 from engram.report.beside_paper import against_paper
 from engram.report.claims import CLAIM_COLUMNS, CONFIRMED, NOT_CONFIRMED, Finding, points
 from engram.report.columns import html_table, shown
-from engram.report.rows import describe_protocol
 from engram.report.study.cells import Compared, Filled, comparisons, scale_text
 from engram.report.study.tables import COMPARISON_COLUMNS, OVERVIEW_COLUMNS, Progress, paper_text, percent, progress
 from engram.studies.schema import Row, Study

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engram.ledger import RunRecord
+from engram.ledger import Ledger, RunRecord
+from engram.protocol import describe_protocol
 from engram.recipes import Recipe
 from engram.report.beside_paper import BESIDE_NOTE
 from engram.report.columns import Column, markdown
-from engram.report.rows import describe_protocol
 from engram.report.rows import percent as rows_percent
 from engram.report.study.cells import Filled
 from engram.report.study.tables import CellMap, ours_text, paper_text
 from engram.report.verdicts import verdict_text
-from engram.studies.matching import Ledger
 from engram.studies.schema import Row, Study
 
 SYSTEMS_NOTE = (

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engram.ledger import record_path
+from engram.protocol import CLASS_ORDER_MARK
 from engram.report.beside_paper import BESIDE_NOTE, Beside, against_paper
 from engram.report.claims import points
 from engram.report.columns import Column, markdown
-from engram.report.rows import CLASS_ORDER_MARK
 from engram.report.study.cells import Compared, Filled, comparisons, scale_text
 from engram.studies.schema import Row, Study
 
