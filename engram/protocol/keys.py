@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from engram.errors import EngramError
 from engram.protocol.fits import Holdings, check_fits
 
-CLASS_ORDER_MARK = "class order: slots give the label away, only to reproduce the paper"
+CLASS_ORDER_MARK = "class order: query order reveals the label, only to reproduce the paper"
 Words = str | Callable[[Any], str]
 
 
