@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 _OF_RECIPE = "(default: the recipe's)"
+FLAT = arg(name="")
+"""fields of a dataclass are flags of their own, without its name before them"""
 
 Device = Annotated[str, arg(metavar="DEVICE", help="auto, cpu, cuda or cuda:1")]
 Folder = Annotated[Path, arg(metavar="FOLDER")]
@@ -44,8 +46,11 @@ Bits = Literal[8, 16]
 Figure = Annotated[Path | None, arg(metavar="FILE.svg", help_behavior_hint="(default: none)")]
 AskedRecipe = Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")]
 
+Untrained = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
+
 Recipe = Annotated[Positional[str], arg(metavar="RECIPE")]
 Model = Annotated[Positional[str], arg(metavar="MODEL")]
+OptionalModel = Annotated[Positional[str], arg(metavar="[MODEL]", help_behavior_hint="")]
 Dataset = Annotated[Positional[str | None], arg(metavar="[DATASET]", help_behavior_hint="(default: all)")]
 Match = Annotated[Positional[str], arg(metavar="[MATCH]", help_behavior_hint="(default: every name)")]
 First = Annotated[Positional[Path], arg(metavar="FIRST")]

@@ -112,6 +112,7 @@ class CmlBgnn(EmbeddingMethod):
         continual=True,
         slot_memory=True,
         semi_supervised=True,
+        samples_key="test_samples",
         departures=(
             "eq. 4: the initial adjacency is normalised as in eq. 7 (paper: raw), so sums do not grow with the queries",
             "eq. 5: BatchNorm after both convolutions of the node network (paper: none named)",
@@ -137,6 +138,7 @@ class CmlBgnn(EmbeddingMethod):
             slot_memory=config.history == "slot",
             semi_supervised=config.history != "content",
             stochastic=bayes and config.test_samples > 0,
+            samples_key=type(self).card.samples_key if bayes else "",
         )
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:

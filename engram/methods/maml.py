@@ -38,6 +38,8 @@ class Maml(adapt.Learner, Method):
         class_equivariant=False,
         batch_norm="support",
         fixed_ways=True,
+        inner_steps_key="inner_steps",
+        query_statistics=True,
         departures=(
             "queries at test: reference, normalised together, K per class; ours, each alone with the support set "
             "(reference preset: together)",

@@ -80,6 +80,7 @@ class MetaLstm(Method):
         class_equivariant=False,
         batch_norm="support",
         fixed_ways=True,
+        inner_steps_key="updates",
         departures=(
             "mini-batches: reference, of 5 (one shot) or 25 (five), which is the whole support set; ours, always whole",
             "updates at five shots: paper, 5; reference code, 8; ours, 8",

@@ -35,6 +35,7 @@ class MetaSgd(adapt.Learner, Method):
         class_equivariant=False,
         batch_norm="support",
         fixed_ways=True,
+        query_statistics=True,
         departures=(
             "queries at test: paper, normalised together (assumed, as in MAML); ours, each alone with the support set "
             "(reference preset: together)",

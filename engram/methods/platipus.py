@@ -49,6 +49,9 @@ class Platipus(adapt.Learner, Method):
         class_equivariant=False,
         batch_norm="support",
         fixed_ways=True,
+        samples_key="samples",
+        inner_steps_key="inner_steps",
+        query_statistics=True,
         departures=(
             "queries at test: paper, normalised together (assumed, as in MAML); ours, each alone with the support set "
             "(reference preset: together)",

@@ -44,6 +44,8 @@ class Reptile(adapt.Learner, Method):
         support_order_invariant=False,
         batch_norm="support",
         fixed_ways=True,
+        inner_steps_key="inner_steps",
+        query_statistics=True,
         departures=(
             "second moment of the inner Adam: reference, handed on from task to task; ours, the tasks of a step start "
             "from the same one and leave their mean",

@@ -101,6 +101,7 @@ class Tadam(Method):
     card = MethodCard(
         title="TADAM",
         paper="Oreshkin, Rodriguez & Lacoste, TADAM: Task dependent adaptive metric, NeurIPS 2018",
+        base_classes=True,
         departures=(
             "base classes in running statistics: public code, their images pass once in every step and once more where "
             "they are learned; ours, once in every step",

@@ -80,6 +80,7 @@ class Versa(EmbeddingMethod):
     card = MethodCard(
         title="VERSA",
         paper="Gordon et al., Meta-Learning Probabilistic Inference for Prediction, ICLR 2019",
+        samples_key="test_samples",
         departures=(
             "BatchNorm: reference, statistics of a task's supports and of its queries, at test too; ours, running "
             "statistics unless batch_norm = 'task'",

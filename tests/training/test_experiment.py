@@ -14,7 +14,6 @@ from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.per_task import read_tasks
 from engram.ledger import read_ledger, read_record
-from engram.methods.proto_net import ProtoNet
 from engram.models.checkpoint import load
 from engram.recipes.protocols import protocols_of
 from engram.recipes.schema import Recipe
@@ -130,7 +129,5 @@ def test_overrides_are_checked_too() -> None:
 def test_test_protocols_say_how_the_method_normalises(tmp_path: Path) -> None:
     assert {p.batch_norm for p in protocols_of(SMALL)} == {"running"}
     assert {p.batch_norm for p in protocols_of(SMALL, batch_norm="none")} == {"none"}
-    task = replace(ProtoNet.card, batch_norm="task")
-    assert {p.batch_norm for p in protocols_of(SMALL, card=task)} == {"task"}
     run = go(tmp_path, replace(SMALL, method="toy_run:ByTask"))
     assert {e.protocol["batch_norm"] for e in run.record.evaluations} == {"task"}
