@@ -39,17 +39,6 @@ NUMPY_ONLY = ("engram.evaluation.metrics.", "engram.evaluation.stream_metrics.",
 """statistics and a file format that have one definition: a report may use them, they need no torch"""
 NO_TORCH = ("errors", "card", "revisions", "places", "protocol", "ledger", "recipes", "report", "reproduction")
 NO_TORCH += ("studies",)
-    "errors",
-    "card",
-    "revisions",
-    "places",
-    "protocol",
-    "ledger",
-    "recipes",
-    "report",
-    "reproduction",
-    "studies",
-)
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -27,7 +27,7 @@ def listed(results: Path, what: str = "all", match: str = "", width: int = 80) -
 
 
 def record(recipe: Recipe, accuracy: float, **changes: object) -> RunRecord:
-    protocol = protocols_of(recipe, card=METHODS["proto_net"].card)[0].to_dict() | changes
+    protocol = protocols_of(recipe, batch_norm=METHODS["proto_net"].card.batch_norm)[0].to_dict() | changes
     return RunRecord(
         run_id=new_run_id(),
         kind="train",

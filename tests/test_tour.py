@@ -13,7 +13,7 @@ from engram.errors import EngramError
 from engram.ledger import read_ledger
 from engram.recipes import recipe_names
 
-module = importlib.import_module("engram.quickstart")
+module = importlib.import_module("engram.tour")
 RECIPE = """
 [method]
 name = "{method}"

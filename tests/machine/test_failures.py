@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_experiment import SMALL, go
 from toy_run import Watched
-from training.test_experiment import SMALL, go
 
 from engram.errors import EngramError
 from engram.ledger import read_ledger

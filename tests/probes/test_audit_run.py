@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from evaluation.test_bench import RECIPE, TOML
+from test_bench import RECIPE, TOML
 from toy_run import QUIET
 from toy_store import make_store
 
