@@ -60,7 +60,7 @@ def open_test_store(recipe: Recipe, arguments: argparse.Namespace) -> Store:
 
 def questions(recipe: Recipe, method: Method, tasks: int) -> Protocol:
     """5-way 1-shot with one query of each class, in sequences as long as the recipe's."""
-    own = protocols_of(recipe, "test", method.card)[0]
+    own = protocols_of(recipe, "test", method.card.batch_norm)[0]
     sequences = ceil(tasks / own.stream_length)
     return replace(own, n_way=5, n_shot=1, n_query=1, labelled_fraction=1.0, n_sequences=sequences)
 

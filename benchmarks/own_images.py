@@ -68,7 +68,9 @@ def features_of(kind: str, split: str, folder: Path | None) -> Store:
 def tasks_of(store: Store, kind: str, shots: int, count: int, n_query: int | None = None) -> Tasks:
     """5-way tasks drawn as 10-way ones: the first five classes are the task, the other five are foreign to it."""
     queries = n_query or QUERIES[kind]
-    wide = Protocol(DATASETS[kind], store.info.split, 10, shots, queries, n_sequences=count, seed=17)
+    wide = Protocol(
+        DATASETS[kind], store.info.split, n_way=10, n_shot=shots, n_query=queries, n_sequences=count, seed=17
+    )
     drawn = frozen_tasks(store, wide.for_store(store))
     own_support, own_query = drawn.support_labels < 5, drawn.query_labels < 5
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import make_dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from tyro.conf import Positional, arg
+
+from engram.protocol import ASKED, CHOICES, KEYS, Protocol
 
 _OF_RECIPE = "(default: the recipe's)"
 FLAT = arg(name="")
@@ -27,19 +30,11 @@ Note = Annotated[str, arg(metavar="TEXT", help="a line for the record", help_beh
 Switch = Annotated[bool, arg(help_behavior_hint="")]
 
 Whole = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OF_RECIPE)]
-Share = Annotated[float | None, arg(metavar="P", help_behavior_hint=_OF_RECIPE)]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=_OF_RECIPE)]
 Precision = Annotated[Literal["fp32", "bf16"] | None, arg(metavar="{fp32,bf16}", help_behavior_hint=_OF_RECIPE)]
-Order = Annotated[
-    Literal["shuffled", "class-order"] | None, arg(metavar="{shuffled,class-order}", help_behavior_hint=_OF_RECIPE)
-]
-Balance = Annotated[
-    Literal["balanced", "dirichlet"] | None, arg(metavar="{balanced,dirichlet}", help_behavior_hint=_OF_RECIPE)
-]
 Statistics = Annotated[
     Literal["with_support", "queries"] | None, arg(metavar="{with_support,queries}", help_behavior_hint=_OF_RECIPE)
 ]
-Names = Annotated[Literal["anonymous", "named"] | None, arg(metavar="{anonymous,named}", help_behavior_hint=_OF_RECIPE)]
 Split = Literal["train", "val", "test"]
 Count = Annotated[int, arg(metavar="N")]
 Bits = Literal[8, 16]
@@ -87,3 +82,21 @@ Reject = Annotated[
 ClassName = Annotated[Positional[str], arg(metavar="CLASS")]
 Host = Annotated[str, arg(metavar="ADDRESS", help="address to listen on; others can use the page if you change it")]
 Port = Annotated[int | None, arg(metavar="N", help="port", help_behavior_hint="(default: a free one from 7860 on)")]
+
+
+def _of_protocol(name: str) -> tuple[str, Any, Any]:
+    """A field for a key of the protocol: None takes the recipe's value, a switch is off."""
+    kind, says = get_type_hints(Protocol)[name], KEYS[name].says
+    if kind is bool:
+        return name, Annotated[bool, arg(help=says, help_behavior_hint="")], False
+    value = "{" + ",".join(CHOICES[name]) + "}" if name in CHOICES else {int: "N", float: "P"}.get(kind, "TEXT")
+    return name, Annotated[kind | None, arg(metavar=value, help=says, help_behavior_hint=_OF_RECIPE)], None
+
+
+if TYPE_CHECKING:
+    Asked = Any
+    AskedInAudit = Any
+else:  # a flag for every key of the protocol that can be asked for
+    Asked = Annotated[make_dataclass("Asked", map(_of_protocol, ASKED)), FLAT]
+    in_audit = ("n_way", "n_shot", "n_query", "names", "pool_classes")
+    AskedInAudit = Annotated[make_dataclass("AskedInAudit", map(_of_protocol, in_audit)), FLAT]

@@ -14,8 +14,10 @@ from engram.data.datasets import check_dataset, describe
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, read_ledger
 from engram.methods import METHODS
+from engram.protocol import agrees
 from engram.recipes import Recipe, load_recipe, recipe_names
-from engram.report.rows import asks_the_same, percent, planned_protocol
+from engram.recipes.protocols import protocols_of
+from engram.report.rows import percent
 from engram.types import MethodCard
 
 WIDE = 110
@@ -125,13 +127,13 @@ def _recipes_table(method: str, names: list[str], records: list[RunRecord], desc
 
 def _newest_result(recipe: Recipe, records: list[RunRecord]) -> dict[str, Any] | None:
     """Metrics of the newest finished run of this very recipe, any seed, on the first protocol the recipe asks for."""
-    asked = planned_protocol(recipe.to_dict())
+    asked = protocols_of(recipe)[0].question
     found = [
         evaluation.metrics
         for record in records
         if record.status == "finished" and record.recipe_name == recipe.name and _settings(record) == _settings(recipe)
         for evaluation in record.evaluations
-        if asks_the_same(evaluation.protocol, asked)
+        if agrees(evaluation.protocol, asked)
     ]
     return found[-1] if found else None
 

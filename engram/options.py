@@ -1,7 +1,7 @@
 """Options of `engram.train`, `engram.bench` and `engram.audit`: keywords in Python, flags on the command line.
 
-Each dataclass says what an option is called, what it means and what holds without it. The TypedDicts below tell type
-checkers the same; a test compares them.
+Each dataclass says what an option is called, what it means and what holds without it; keys of the protocol are options
+too, and stand in `engram.protocol`. The TypedDicts below tell type checkers the same; a test compares them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypedDict, get_type_hints
 from engram import flags
 from engram.errors import EngramError, nearest
 from engram.ledger import RESULTS
-from engram.protocol import Protocol
+from engram.protocol import KEYS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,8 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(Options):
+    """Of `engram.train`."""
+
     out: flags.RunFolder = None
     """run folder for checkpoints"""
     seed: flags.Whole = None
@@ -82,38 +84,12 @@ class AskOptions(Options):
     """in place of a run folder: one that needs no training, or package.module:Class for your own"""
     split: flags.Split = "test"
     """classes the tasks are drawn from"""
-    n_way: flags.Whole = None
-    """classes of a task"""
-    n_shot: flags.Whole = None
-    """support images per class"""
-    n_query: flags.Whole = None
-    """queries per class"""
-    names: flags.Names = None
-    """named streams carry the identity of each class"""
-    pool_classes: flags.Whole = None
-    """classes a stream draws from, 0 for all: where they are few they recur, which puts memory to the test"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(AskOptions):
-    n_sequences: flags.Whole = None
-    """independent sequences"""
-    stream_length: flags.Whole = None
-    """tasks of a sequence"""
-    slot_order: flags.Order = None
-    """class-order only to reproduce the paper's protocol"""
-    query_balance: flags.Balance = None
-    """dirichlet draws unbalanced queries"""
-    recurrence_gap: flags.Whole = None
-    """tasks until a class returns, 0 for free recurrence"""
-    drift: flags.Share = None
-    """chance per task that a class of the pool is replaced"""
-    revisit: flags.Whole = None
-    """first tasks of a stream that are asked again at its end"""
-    erase_history: flags.Switch = False
-    """answer every task with no past"""
-    test_samples: flags.Whole = None
-    """samples of the posterior averaged for an answer, where the method has a posterior"""
+    """Of `engram.bench`, beside the keys of the protocol."""
+
     query_statistics: flags.Statistics = None
     """queries normalises a task's queries together, where the method adapts to its task"""
     predictions: flags.Switch = False
@@ -122,6 +98,8 @@ class BenchOptions(AskOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(AskOptions):
+    """Of `engram.probes.audit_run.audit_model`, beside the keys of the protocol."""
+
     stream_length: flags.Count = 8
     """tasks of a stream"""
     n_sequences: flags.Count = 100
@@ -182,13 +160,13 @@ class _Asked(Keywords, total=False):
 
 
 class AuditKeywords(_Asked, Drawn, total=False):
-    """`AuditOptions` and all of `Drawn` for type checkers."""
+    """`AuditOptions` and `Drawn` for type checkers."""
 
     quick: bool
 
 
 class BenchKeywords(_Asked, Drawn, total=False):
-    """`BenchOptions` and the other fields of `engram.Protocol` for type checkers."""
+    """`BenchOptions` and all keys of a protocol that a bench may change, for type checkers."""
 
     slot_order: Literal["shuffled", "class-order"] | None
     query_balance: Literal["balanced", "dirichlet"] | None
@@ -204,5 +182,5 @@ class BenchKeywords(_Asked, Drawn, total=False):
 
 DRAWN = tuple(get_type_hints(Drawn))
 """fields of `engram.Protocol` that an audit may change"""
-ASKED = tuple(f.name for f in fields(Protocol) if f.name in get_type_hints(BenchKeywords) and f.name != "split")
-"""those that a bench may change"""
+ASKABLE = tuple(key for key in KEYS if key not in ("dataset", "split", "batch_norm", "dataset_digest"))
+"""those that a bench may change: the others are the store's and the model's"""

@@ -12,9 +12,9 @@ import numpy as np
 
 from engram.ledger import Evaluation, RunRecord, record_path, write_record
 from engram.recipes import Recipe, load_recipe
+from engram.recipes.protocols import protocols_of
 from engram.revisions import revisions_of
 from engram.studies.jobs import with_seed
-from engram.studies.questions import expected_protocols
 
 
 def add_record(
@@ -33,7 +33,7 @@ def add_record(
     chosen = with_seed(load_recipe(recipe) if isinstance(recipe, str) else recipe, seed)
     record = _blank(chosen, seed, number, "bench" if ask is not None else "train", changes)
     evaluations = []
-    for place, protocol in enumerate(expected_protocols(chosen, tuple(sorted((ask or {}).items())))):
+    for place, protocol in enumerate(p.to_dict() for p in protocols_of(chosen, **(ask or {}))):
         correct = _correct(protocol, accuracy, rise, sequences, seed)
         file = f"tasks/{record_path(folder, record).stem}.{place}.npz"
         (folder / "tasks").mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "engram"
 CORE = {"errors", "card", "revisions", "places"}
-MODEL = {"types", "protocol", "data", "nn", "methods", "recipes", "ledger", "machine", "models"}
+MODEL = {"types", "protocol", "options", "data", "nn", "methods", "recipes", "ledger", "machine", "models"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "card": set(),
@@ -16,6 +16,8 @@ ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "protocol": set(),
     "ledger": set(),
+    "flags": {"protocol"},
+    "options": {"flags", "protocol", "ledger"},
     "recipes": {"protocol"},
     "studies": {"protocol", "ledger", "recipes"},
     "data": {"types", "protocol"},
@@ -38,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
 NUMPY_ONLY = ("engram.evaluation.metrics.", "engram.evaluation.stream_metrics.", "engram.evaluation.per_task.")
 """statistics and a file format that have one definition: a report may use them, they need no torch"""
 NO_TORCH = ("errors", "card", "revisions", "places", "protocol", "ledger", "recipes", "report", "reproduction")
-NO_TORCH += ("studies",)
+NO_TORCH += ("studies", "options", "flags")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -12,7 +12,11 @@ from engram.ledger import record_path
 from engram.options import AuditOptions, BenchOptions
 
 
-def bench(model: flags.OptionalModel = "", options: Annotated[BenchOptions, flags.FLAT] = BenchOptions()) -> None:
+def bench(
+    asked: flags.Asked,
+    model: flags.OptionalModel = "",
+    options: Annotated[BenchOptions, flags.FLAT] = BenchOptions(),
+) -> None:
     """Measure a checkpoint, or a method that needs no training, on frozen tasks; append a run record.
 
     Args:
@@ -21,7 +25,7 @@ def bench(model: flags.OptionalModel = "", options: Annotated[BenchOptions, flag
     from engram.evaluation.bench import bench as call
     from engram.report.console import record_table
 
-    record, _ = call(model, **options.given())
+    record, _ = call(model, **options.given(), **vars(asked))
     Console().print(record_table(record))
     print(f"record: {record_path(options.results, record)}")
     if record.note != options.note:  # what went wrong on the way
@@ -29,6 +33,7 @@ def bench(model: flags.OptionalModel = "", options: Annotated[BenchOptions, flag
 
 
 def audit(
+    asked: flags.AskedInAudit,
     model: flags.OptionalModel = "",
     options: Annotated[AuditOptions, flags.FLAT] = AuditOptions(),
     figure: flags.Figure = None,
@@ -47,7 +52,7 @@ def audit(
     from engram.report.audit import audit_table, check_figure, write_figure
 
     check_figure(figure)
-    run = audit_model(model, **options.given())
+    run = audit_model(model, **options.given(), **vars(asked))
     Console().print(audit_table(run.record.audit, f"audit of {run.record.recipe_name}"))
     print(f"{run.report.summary}\nrecord: {run.record_file}")
     if figure:

@@ -21,9 +21,7 @@ from engram.ledger import Evaluation, RunRecord, check_results_folder, read_reco
 from engram.machine.device import choose_device, kept_memory
 from engram.machine.failures import explained
 from engram.models.features import open_stores
-from engram.options import ASKED, BenchKeywords, BenchOptions
-from engram.protocol import Protocol
-from engram.recipes import Recipe
+from engram.options import ASKABLE, BenchKeywords, BenchOptions
 from engram.recipes.protocols import protocols_of
 
 
@@ -41,16 +39,16 @@ def bench(
     - query_statistics: asks MAML and its like otherwise than their recipe says;
     - data, results, device, split, predictions, note.
     """
-    how = BenchOptions.read("bench", options, also=ASKED)
-    changes = {key: value for key, value in options.items() if key in ASKED and value is not None}
+    how = BenchOptions.read("bench", options, also=ASKABLE)
+    changes: dict[str, Any] = {key: value for key, value in options.items() if key in ASKABLE}
     where, results = choose_device(how.device), Path(how.results)
-    samples = how.test_samples or 0
+    samples = changes.get("test_samples") or 0
     source = resolve_model(
         model_name(model, how.method), how.recipe, how.features is not None, samples, how.query_statistics
     )
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (how.split,), how.data, how.features)[how.split]
-    protocols = _protocols(source.asked, how.split, changes)
+    protocols = protocols_of(source.asked, how.split, **changes)
     for protocol in protocols:
         protocol.check(opened)
     blank, clock = source.blank_record("bench", where, opened), time.monotonic()
@@ -84,11 +82,6 @@ def with_tests(record: RunRecord, tests: Sequence[Result], folder: Path, predict
             note, file = "; ".join(filter(None, (note, told))), ""
         evaluations.append(test.to_evaluation(file))
     return replace(record, evaluations=evaluations, note=note)
-
-
-def _protocols(recipe: Recipe, split: str, changes: dict[str, Any]) -> tuple[Protocol, ...]:
-    protocols = tuple(replace(p, **changes) for p in protocols_of(recipe, split))
-    return tuple(dict.fromkeys(protocols))  # a given n_query makes them equal: ask once
 
 
 def compare(first: Path, second: Path) -> list[dict[str, Any]]:

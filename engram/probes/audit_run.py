@@ -15,7 +15,10 @@ from engram.machine.failures import explained
 from engram.models.features import open_stores
 from engram.options import DRAWN, AuditKeywords, AuditOptions
 from engram.probes.audit import AuditReport, audit
-from engram.recipes import Recipe
+from engram.recipes.protocols import protocols_of
+
+OF_RECIPE = tuple(key for key in DRAWN if key not in ("stream_length", "n_sequences", "seed"))
+"""keys of a protocol for which the recipe speaks where a call does not"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ def audit_model(model: str | Path = "", *, store: Store | None = None, **options
     source = resolve_model(model_name(model, how.method), how.recipe, how.features is not None)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (how.split,), how.data, how.features)[how.split]
-    setting = _setting(source.asked) | {k: v for k, v in options.items() if k in DRAWN and v is not None}
+    tested = protocols_of(source.asked)[0]
+    setting: dict[str, Any] = {key: getattr(tested, key) for key in OF_RECIPE}
+    setting |= {key: value for key, value in options.items() if key in DRAWN and value is not None}
     blank, clock = source.blank_record("audit", where, opened), time.monotonic()
     with explained(source.recipe, where), kept_memory():
         method = source.build(opened).to(where)
@@ -56,18 +61,3 @@ def audit_model(model: str | Path = "", *, store: Store | None = None, **options
         note=how.note,
     )
     return AuditRun(record, write_record(results, record), report)
-
-
-def _setting(recipe: Recipe) -> dict[str, Any]:
-    """What the recipe tests with, its first number of queries among it."""
-    test = recipe.test
-    return {
-        "n_way": test.n_way,
-        "n_shot": test.n_shot,
-        "n_query": test.n_query[0],
-        "names": test.names,
-        "pool_classes": test.pool_classes,
-        "labelled_fraction": test.labelled_fraction,
-        "drop_unlabelled": test.drop_unlabelled,
-        "hidden_labels_shown": test.hidden_labels_shown,
-    }

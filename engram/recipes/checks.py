@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engram.errors import EngramError
+from engram.protocol import below_least
 
 if TYPE_CHECKING:
     from engram.recipes.schema import Recipe
@@ -16,13 +17,13 @@ SEEDS = 2**63
 def check_recipe(recipe: Recipe, where: str) -> None:
     """One sentence with ``where``, the key, its value and the least it can be; also after an override."""
     data, train, test = recipe.data, recipe.train, recipe.test
+    for name, tasks in (("data", data), ("test", test)):
+        if too_small := below_least(tasks):
+            raise EngramError(f"{where} [{name}]: {too_small}")
     for table, settings, least, keys in (
-        ("data", data, 1, ("n_way", "n_shot", "n_query", "stream_length")),
-        ("data", data, 0, ("class_batch", "pool_classes", "recurrence_gap", "drift")),
+        ("data", data, 0, ("class_batch",)),
         ("train", train, 1, ("iterations", "sequences", "validate_every", "validation_sequences")),
         ("train", train, 0, ("seed", "learning_rate", "weight_decay", "momentum", "schedule_factor", "clip_value")),
-        ("test", test, 1, ("n_way", "n_shot", "n_sequences", "stream_length")),
-        ("test", test, 0, ("pool_classes", "recurrence_gap", "drift")),
     ):
         for key in keys:
             value = getattr(settings, key)

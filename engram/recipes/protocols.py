@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
 
-from engram.protocol import Protocol
+from engram.protocol import KEYS, Protocol, Tasks
 from engram.recipes.schema import Recipe
+
+Ask = tuple[tuple[str, Any], ...]
+"""changes of a recipe's test protocols, sorted; () = the recipe's own test"""
 
 
 def training_protocol(recipe: Recipe) -> Protocol:
     """How training tasks are drawn: the recipe's [data] table."""
-    data = recipe.data
+    drawn = {field.name: getattr(recipe.data, field.name) for field in fields(Tasks)}
     return Protocol(
-        data.dataset,
+        recipe.data.dataset,
         "train",
-        n_way=data.n_way,
-        n_shot=data.n_shot,
-        n_query=data.n_query,
-        labelled_fraction=data.labelled_fraction,
-        drop_unlabelled=data.drop_unlabelled,
-        slot_order=data.slot_order,
-        stream_length=data.stream_length,
-        pool_classes=data.pool_classes,
-        names=data.names,
-        recurrence_gap=data.recurrence_gap,
-        drift=data.drift,
+        **drawn,
+        n_query=recipe.data.n_query,
         n_sequences=recipe.train.sequences,
         seed=recipe.train.seed,
     )
@@ -45,34 +41,34 @@ def validation_split(recipe: Recipe) -> str:
 def validation_protocol(recipe: Recipe, batch_norm: str) -> Protocol:
     """The questions asked during training: the recipe's [test] table on the validation split, with its first n_query
     unless [train] has a number of its own, seed 1."""
-    n_query = recipe.train.validation_queries or recipe.test.n_query[0]
-    asked = asked_protocol(recipe, validation_split(recipe), n_query, batch_norm)
-    return replace(asked, n_sequences=recipe.train.validation_sequences, seed=1)
+    first = protocols_of(recipe, validation_split(recipe), batch_norm)[0]
+    n_query = recipe.train.validation_queries or first.n_query
+    return replace(first, n_query=n_query, n_sequences=recipe.train.validation_sequences, seed=1)
 
 
-def asked_protocol(recipe: Recipe, split: str, n_query: int, batch_norm: str) -> Protocol:
-    """The questions of a recipe's [test] table for one number of queries."""
-    test = recipe.test
-    return Protocol(
-        recipe.data.dataset,
-        split,
-        n_way=test.n_way,
-        n_shot=test.n_shot,
-        n_query=n_query,
-        labelled_fraction=test.labelled_fraction,
-        drop_unlabelled=test.drop_unlabelled,
-        hidden_labels_shown=test.hidden_labels_shown,
-        slot_order=test.slot_order,
-        stream_length=test.stream_length,
-        pool_classes=test.pool_classes,
-        names=test.names,
-        recurrence_gap=test.recurrence_gap,
-        drift=test.drift,
-        batch_norm=batch_norm,
-        n_sequences=test.n_sequences,
-    )
+def protocols_of(
+    recipe: Recipe | Mapping[str, Any], split: str = "test", batch_norm: str = "running", **changes: Any
+) -> tuple[Protocol, ...]:
+    """What [test] asks, a protocol for each number of queries, with ``changes`` of its keys where they are not None.
+
+    ``recipe`` may be what a record keeps of one; ``batch_norm`` is that of the model's card.
+    """
+    settings = recipe.to_dict() if isinstance(recipe, Recipe) else recipe
+    test, dataset = settings.get("test") or {}, str((settings.get("data") or {}).get("dataset", ""))
+    own = {key: value for key, value in test.items() if key in KEYS}
+    own |= {key: value for key, value in changes.items() if value is not None}
+    counts = own.pop("n_query", None) or (1,)
+    counts = counts if isinstance(counts, list | tuple) else (counts,)
+    return tuple(Protocol(dataset, split, **{"batch_norm": batch_norm, **own}, n_query=n) for n in counts)
 
 
-def protocols_of(recipe: Recipe, split: str = "test", batch_norm: str = "running") -> tuple[Protocol, ...]:
-    """One protocol for each number of queries the recipe tests with; ``batch_norm`` is that of the model's card."""
-    return tuple(asked_protocol(recipe, split, n_query, batch_norm) for n_query in recipe.test.n_query)
+def expected_protocols(recipe: Recipe, ask: Ask) -> list[dict[str, Any]]:
+    """The protocols a model of this recipe is asked, one for each number of queries, as far as the recipe decides."""
+    return [protocol.question for protocol in protocols_of(recipe, **dict(ask))]
+
+
+def ask_of(recipe: Recipe, changes: Mapping[str, Any]) -> Ask:
+    """The question of a cell; () where the recipe's own test holds it already."""
+    ask = tuple(sorted(changes.items()))
+    own = expected_protocols(recipe, ())
+    return () if all(protocol in own for protocol in expected_protocols(recipe, ask)) else ask

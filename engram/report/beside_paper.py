@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from engram.protocol import DEFAULTS, KEYS
 from engram.report.statistics import Difference, Estimate, estimate
 from engram.report.study.cells import Filled, measured
 from engram.studies.matching import Answer
-from engram.studies.questions import DEFAULTS
 from engram.studies.records import correctness
 
 BESIDE_NOTE = (
@@ -19,9 +19,6 @@ BESIDE_NOTE = (
     "queries per class, order of slots, as far as these are known); where that is not recorded, in what the protocols "
     "differ."
 )
-NAMES = {"batch_norm": "BatchNorm", "n_query": "queries per class", "slot_order": "slots"}
-"""keys of a protocol in words"""
-UNSAID = {**DEFAULTS, "batch_norm": "running"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ def _gap(cell: Filled, ours: Estimate) -> Difference:
 
 def differing(protocol: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """``BatchNorm (task in the paper, running here) and queries per class (5 in the paper, 1 here)``"""
-    pairs = [(key, there, protocol.get(key, UNSAID.get(key))) for key, there in asked.items()]
+    pairs = [(key, there, protocol.get(key, DEFAULTS.get(key))) for key, there in asked.items()]
     return " and ".join(
-        f"{NAMES.get(key, key)} ({there} in the paper, {here} here)" for key, there, here in pairs if there != here
+        f"{KEYS[key].title or key} ({there} in the paper, {here} here)" for key, there, here in pairs if there != here
     )

@@ -8,8 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from engram.ledger import RunRecord
+from engram.protocol import describe_protocol
 from engram.report.contents import PositionCurve, QuickstartRow
-from engram.report.rows import describe_protocol, percent
+from engram.report.rows import percent
 
 
 def quickstart_table(rows: Sequence[QuickstartRow]) -> Table:

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Any
 
 from engram.ledger import Evaluation, RunRecord, Trainers
+from engram.protocol import agrees
+from engram.recipes.protocols import protocols_of
 
-HIDDEN_MARK = "hidden labels shown, only to reproduce a leak"
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
-CLASS_ORDER_MARK = "class order: slots give the label away, only to reproduce the paper"
 SYSTEM_NAMES = {
     "cml_bgnn": "CML-BGNN",
     "meta_lstm": "Meta-learner LSTM",
@@ -96,7 +96,9 @@ def _rows(these: _These) -> list[ResultRow]:
                 kept[questions] = ResultRow(record, evaluation, evaluation.protocol, trained)
             kept.pop((record.recipe_digest, "interrupted"), None)
         else:
-            protocol = record.evaluations[0].protocol if record.evaluations else planned_protocol(record.recipe)
+            protocol = (
+                record.evaluations[0].protocol if record.evaluations else protocols_of(record.recipe)[0].to_dict()
+            )
             owner = record.recipe_digest if record.status == "interrupted" else record.run_id
             kept[(owner, record.status)] = ResultRow(record, None, protocol, trained)
     return _mark_shared_names(sorted(kept.values(), key=_order))
@@ -133,20 +135,6 @@ def _mark_shared_names(rows: list[ResultRow]) -> list[ResultRow]:
     ]
 
 
-def planned_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run that gave no answer was going to be asked, from its recipe."""
-    test, data = recipe.get("test") or {}, recipe.get("data") or {}
-    n_query = test.get("n_query", 1)
-    if isinstance(n_query, list | tuple):
-        n_query = n_query[0] if n_query else 1
-    return {**test, "dataset": data.get("dataset", ""), "split": "test", "n_query": n_query}
-
-
-def asks_the_same(protocol: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
-    """Whether a protocol agrees with all that was planned; a key that came later is absent where it is not used."""
-    return all((protocol.get(key) or None) == (value or None) for key, value in planned.items())
-
-
 def system_name(method: str) -> str:
     return SYSTEM_NAMES.get(method, method)
 
@@ -157,46 +145,11 @@ def dataset_name(protocol: Mapping[str, Any]) -> str:
     return DATASET_NAMES.get(dataset, dataset) + ("" if split == "test" else f" ({split})")
 
 
-def describe_protocol(protocol: Mapping[str, Any], markdown: bool = False) -> str:
-    """``5-way 1-shot, 1 query per class, shuffled, T = 8``; the record has the rest. Markdown prints warnings bold."""
-    n_query = protocol.get("n_query", 1)
-    words = [
-        f"{protocol.get('n_way', '?')}-way {protocol.get('n_shot', '?')}-shot",
-        f"{n_query} {'query' if n_query == 1 else 'queries'} per class",
-    ]
-    if protocol.get("query_balance", "balanced") != "balanced":
-        words.append(f"unbalanced (Dirichlet {protocol.get('dirichlet_alpha')})")
-    if protocol.get("labelled_fraction", 1.0) < 1:
-        dropped = ", the rest left out" if protocol.get("drop_unlabelled") else ""
-        words.append(f"{100 * protocol['labelled_fraction']:.0f} % labelled{dropped}")
-    if protocol.get("hidden_labels_shown"):
-        words.append(f"**{HIDDEN_MARK}**" if markdown else HIDDEN_MARK)
-    if protocol.get("slot_order") == "class-order":
-        words.append(f"**{CLASS_ORDER_MARK}**" if markdown else CLASS_ORDER_MARK)
-    else:
-        words.append(str(protocol.get("slot_order", "shuffled")))
-    if (length := protocol.get("stream_length", 1)) > 1:
-        words.append(f"T = {length}" + (", named" if protocol.get("names") == "named" else ""))
-        if protocol.get("pool_classes"):
-            words.append(f"pool of {protocol['pool_classes']} classes")
-        if protocol.get("recurrence_gap"):
-            words.append(f"each class back after {protocol['recurrence_gap']} tasks")
-        if protocol.get("drift"):
-            words.append(f"drift {protocol['drift']}")
-        if protocol.get("erase_history"):
-            words.append("history erased")
-    if count := protocol.get("test_samples"):
-        words.append(f"{count} sample{'s' if count > 1 else ''}")
-    if protocol.get("batch_norm", "running") != "running":
-        words.append(f"BatchNorm: {protocol['batch_norm']}")
-    return ", ".join(words)
-
-
 def quoted(row: ResultRow) -> Mapping[str, Any]:
     """What the recipe quotes of papers, only beside the setting it was published for; else nothing."""
-    paper, planned = row.record.recipe.get("paper"), planned_protocol(row.record.recipe)
+    paper, planned = row.record.recipe.get("paper"), protocols_of(row.record.recipe)[0].question
     decisive = ("dataset", "split", "n_way", "n_shot", "labelled_fraction", "drop_unlabelled")
-    return paper if paper and asks_the_same(row.protocol, {k: planned.get(k) for k in decisive}) else {}
+    return paper if paper and agrees(row.protocol, {k: planned[k] for k in decisive}) else {}
 
 
 def paper_figure(row: ResultRow) -> str:

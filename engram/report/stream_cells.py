@@ -17,22 +17,13 @@ import numpy as np
 from engram.errors import EngramError
 from engram.evaluation.per_task import read_tasks
 from engram.ledger import Evaluation, RunRecord
+from engram.protocol import Protocol, agrees
 from engram.report.rows import system_name
 
 LENGTHS = (8, 32, 128)
-SETTING = {
-    "dataset": "miniimagenet",
-    "split": "test",
-    "n_way": 5,
-    "n_shot": 1,
-    "n_query": 15,
-    "pool_classes": 0,
-    "slot_order": "shuffled",
-    "query_balance": "balanced",
-    "labelled_fraction": 1.0,
-}
-SPECIAL = ("recurrence_gap", "drift", "revisit")
-"""keys of a protocol that make another stream of it; absent or 0 in the setting above"""
+VARIED = ("stream_length", "names", "erase_history", "test_samples", "n_sequences")
+"""keys of a protocol in which the cells may differ; all others make another setting"""
+SETTING = {k: v for k, v in Protocol("miniimagenet", n_query=15).question.items() if k not in VARIED}
 TRANSDUCTIVE = ("propagation_memory", "egnn", "tpn", "cml_bgnn")
 """unless their settings say otherwise"""
 MEMORIES = {"slot": "memory by slot", "none": "no history", "content": "memory by content"}
@@ -117,8 +108,7 @@ def stream_cells(records: Sequence[RunRecord]) -> list[Cell]:
 
 
 def _in_setting(protocol: Mapping[str, Any]) -> bool:
-    plain = all(protocol.get(key) == value for key, value in SETTING.items())
-    return plain and protocol.get("stream_length") in LENGTHS and not any(protocol.get(key) for key in SPECIAL)
+    return protocol.get("stream_length") in LENGTHS and agrees(protocol, SETTING)
 
 
 def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:

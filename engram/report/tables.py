@@ -9,16 +9,15 @@ from typing import Any
 
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, record_path
+from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.recipes import load_recipe, recipe_names
 from engram.recipes.schema import digest_of
 from engram.report.console import shown_positions
 from engram.report.rows import (
-    CLASS_ORDER_MARK,
     SELECTION_MARK,
     SYSTEM_NAMES,
     ResultRow,
     dataset_name,
-    describe_protocol,
     our_figure,
     paper_figure,
     percent,

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, record_path
+from engram.protocol import describe_protocol
 from engram.recipes import recipe_names
 from engram.report.audit import NOTE, counts_text, effect_text, findings_table
-from engram.report.rows import dataset_name, describe_protocol, system_name
+from engram.report.rows import dataset_name, system_name
 from engram.report.tables import markdown_table, section_text
 
 NO_AUDITS = "No audits are recorded yet."

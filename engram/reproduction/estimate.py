@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from engram.ledger import RunRecord
+from engram.recipes.protocols import Ask
 from engram.recipes.schema import digest_of
 from engram.studies.jobs import Job
 from engram.studies.matching import Ledger
-from engram.studies.questions import Ask
 
 START = 8.0
 """seconds to start a process and open the data"""

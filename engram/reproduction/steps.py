@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from engram.recipes.protocols import Ask
 from engram.reproduction.place import Place, checkpoint_state
 from engram.reproduction.plan import Planned
 from engram.studies.jobs import Job
-from engram.studies.questions import Ask
 
 Command = tuple[str, ...]
 

@@ -6,26 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engram.errors import EngramError, nearest
+from engram.protocol import ASKED, CHOICES
 from engram.recipes import recipe_names
 
 if TYPE_CHECKING:
     from engram.studies.schema import Row, Study
 
-ASKED = (
-    "n_way", "n_shot", "n_query", "n_sequences", "slot_order", "query_balance", "stream_length", "names",
-    "pool_classes", "recurrence_gap", "drift", "revisit", "erase_history", "test_samples",
-)  # fmt: skip
-"""keys of a protocol that `engram bench` can set"""
 KNOWN_OF_PAPERS = (*ASKED, "batch_norm")
 """keys of a protocol that a published figure may have been measured with"""
-CHOICES = {
-    "batch_norm": ("none", "running", "support", "task"),
-    "slot_order": ("shuffled", "class-order"),
-    "query_balance": ("balanced", "dirichlet"),
-    "names": ("anonymous", "named"),
-    "erase_history": (True, False),
-}
-"""written out, as the protocol's own module needs torch and a report must not"""
 
 
 def check_study(study: Study) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from engram.card import Revision
 from engram.ledger import Evaluation, RunRecord, Trainers
+from engram.protocol import DEFAULTS, agrees
 from engram.recipes import Recipe
+from engram.recipes.protocols import Ask, expected_protocols
 from engram.recipes.schema import digest_of
 from engram.revisions import revisions_of
-from engram.studies.questions import DEFAULTS, Ask, answers_to, expected_protocols
 from engram.studies.schema import ScaleName
 
 TASKS_DRAWN = ("n_sequences", "seed")
@@ -81,7 +82,7 @@ class Ledger:
                 if scale == "paper" and not answer.complete:
                     continue
                 for number, expected in enumerate(wanted):
-                    if answers_to(evaluation.protocol, expected):
+                    if agrees(evaluation.protocol, expected):
                         found.setdefault(record.origin, {}).setdefault(answer.seed, {})[number] = answer
         whole = [
             {
@@ -96,7 +97,7 @@ class Ledger:
     def asked_as(self, answer: Answer, changes: Mapping[str, Any]) -> Answer | None:
         """The same weights asked the same but for ``changes``: this answer if it agrees, else the newest that does."""
         wanted = {**DEFAULTS, **answer.evaluation.protocol, **changes}
-        if answers_to(answer.evaluation.protocol, wanted):
+        if agrees(answer.evaluation.protocol, wanted):
             return answer
         expected = {key: value for key, value in wanted.items() if key not in TASKS_DRAWN}
         found = [
@@ -104,7 +105,7 @@ class Ledger:
             for record in self.records
             if (record.status, self.trainers.of(record).run_id) == ("finished", answer.trainer.run_id)
             for evaluation in record.evaluations
-            if answers_to(evaluation.protocol, expected)
+            if agrees(evaluation.protocol, expected)
         ]
         return found[-1] if found else None
 

@@ -139,9 +139,9 @@ def train(
         if shown is error:
             raise
         raise shown from error
-    if how.features:
-        outcome = replace(outcome, training={**outcome.training, "features": opened["train"].info.source})
-    record = with_tests(_complete(blank, outcome, time.monotonic() - clock), tests, results, how.predictions)
+    given = {"features": opened["train"].info.source} if how.features else {}
+    record = _complete(blank, outcome, given, time.monotonic() - clock)
+    record = with_tests(record, tests, results, how.predictions)
     return TrainedRun(record, write_record(results, record), outcome.method, tests, folder)
 
 
@@ -193,7 +193,7 @@ def _blank_record(recipe: Recipe, device: torch.device, started: str) -> RunReco
     )
 
 
-def _complete(blank: RunRecord, outcome: TrainOutcome, seconds: float) -> RunRecord:
+def _complete(blank: RunRecord, outcome: TrainOutcome, given: dict[str, str], seconds: float) -> RunRecord:
     """The record with what came out of training."""
     return replace(
         blank,
@@ -201,6 +201,6 @@ def _complete(blank: RunRecord, outcome: TrainOutcome, seconds: float) -> RunRec
         status=outcome.status,
         seconds=round(seconds, 3),
         curves=outcome.curves,
-        training=outcome.training,
+        training=outcome.training | given,
         start=outcome.start,
     )

@@ -12,8 +12,9 @@ import pytest
 from engram.errors import EngramError
 from engram.ledger import Evaluation, RunRecord, write_record
 from engram.methods import METHODS
+from engram.protocol import CLASS_ORDER_MARK
 from engram.recipes import load_recipe
-from engram.report.rows import CLASS_ORDER_MARK, result_rows
+from engram.report.rows import result_rows
 from engram.report.sections import rebuild
 from engram.report.tables import (
     PAGELESS,

@@ -14,12 +14,12 @@ from engram.card import Revision
 from engram.errors import EngramError
 from engram.ledger import read_record, record_path
 from engram.recipes import load_recipe, schema
+from engram.recipes.protocols import ask_of, expected_protocols
 from engram.recipes.schema import digest_of
 from engram.revisions import REVISIONS
 from engram.studies import load_study
 from engram.studies.jobs import jobs_of, with_seed
 from engram.studies.matching import Ledger
-from engram.studies.questions import ask_of, expected_protocols
 from engram.studies.records import conflicts, trusted_records
 
 QUICK = "cml_bgnn/glyphs_quick_class_order"

@@ -13,18 +13,16 @@ import numpy as np
 from engram.card import Revision
 from engram.evaluation.metrics import in_last_quarter
 from engram.ledger import RunRecord
+from engram.protocol import NOT_DRAWN
 from engram.recipes import Recipe
+from engram.recipes.protocols import Ask
 from engram.report.rows import trained_part
 from engram.report.statistics import Difference, Estimate, difference, estimate
 from engram.studies.checks import missing_recipes
 from engram.studies.jobs import recipe_called
 from engram.studies.matching import Answer, Ledger
-from engram.studies.questions import Ask
 from engram.studies.records import correctness
 from engram.studies.schema import Cell, Comparison, ScaleName, Study
-
-NOT_DRAWN = ("slot_order", "erase_history", "test_samples", "batch_norm")
-"""keys of a protocol that leave the images of a task as they are; every other one decides which tasks are drawn"""
 
 
 @dataclass(frozen=True)

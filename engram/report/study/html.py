@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 
 from engram.ledger import record_path
+from engram.protocol import describe_protocol
 from engram.report.beside_paper import against_paper
 from engram.report.claims import CONFIRMED, NOT_CONFIRMED, Finding, points
-from engram.report.rows import describe_protocol
 from engram.report.study.cells import Filled, comparisons, scale_text
 from engram.report.study.tables import paper_text, percent, trained_text
 from engram.studies.schema import Row, Study

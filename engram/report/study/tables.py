@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engram.ledger import RunRecord, record_path
+from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.report.beside_paper import BESIDE_NOTE, Beside, against_paper
 from engram.report.claims import points
-from engram.report.rows import CLASS_ORDER_MARK, describe_protocol
 from engram.report.rows import percent as rows_percent
 from engram.report.study.cells import Filled, comparisons, scale_text
 from engram.report.tables import markdown_table

@@ -1,0 +1,105 @@
+"""A key of the protocol is declared once; recipes, flags, studies, records and tables have it from there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+
+import pytest
+
+from engram.errors import EngramError
+from engram.flags import Asked
+from engram.protocol import ASKED, CHOICES, DEFAULTS, KEYS, LATER, NOT_DRAWN, Protocol, Tasks, agrees, describe_protocol
+from engram.recipes.protocols import ask_of, expected_protocols, protocols_of, training_protocol
+from engram.recipes.schema import LATER as LATER_IN_RECIPES
+from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings, recipe_from_dict
+from engram.studies.schema import study_from_dict
+
+
+def recipe(**test: object) -> Recipe:
+    asked = TestSettings(**test)  # type: ignore[arg-type]
+    return Recipe("toy", "chance", DataSettings("toy", n_way=3, drift=0.1), TrainSettings(1, 2), asked)
+
+
+def test_every_key_is_described_and_has_a_default() -> None:
+    assert list(KEYS) == [field.name for field in fields(Protocol)]
+    assert DEFAULTS.keys() == KEYS.keys() - {"dataset"}
+    assert all(len(key.says) > 5 for key in KEYS.values())
+    assert CHOICES["slot_order"] == ("shuffled", "class-order") and CHOICES["erase_history"] == (True, False)
+
+
+def test_recipes_flags_and_digests_take_their_keys_from_here() -> None:
+    keys = {field.name for field in fields(Tasks)}
+    for table in (DataSettings, TestSettings):
+        of_table = {field.name: field.default for field in fields(table)}
+        assert {key: of_table[key] for key in keys} == {key: DEFAULTS[key] for key in keys}
+    assert LATER <= LATER_IN_RECIPES
+    assert tuple(field.name for field in fields(Asked.__origin__)) == ASKED
+
+
+def test_how_one_asks_is_kept_apart_from_what_is_drawn() -> None:
+    assert set(NOT_DRAWN) == {"slot_order", "erase_history", "test_samples", "batch_norm"}
+
+
+@pytest.mark.parametrize("key", sorted(KEYS.keys() - {"dataset", "split", "dataset_digest", "seed", "n_sequences"}))
+def test_no_two_protocols_have_the_same_words(key: str) -> None:
+    stream = Protocol("toy", stream_length=8, query_balance="dirichlet").to_dict()
+    other = next((c for c in CHOICES.get(key, ()) if c != stream.get(key, DEFAULTS[key])), 0.5)
+    other = other if key in CHOICES or isinstance(DEFAULTS[key], float) else 7
+    assert describe_protocol(stream | {key: other}) != describe_protocol(stream)
+
+
+def test_words_of_a_protocol() -> None:
+    assert describe_protocol({}) == "?-way ?-shot, 1 query per class, shuffled"
+    asked = Protocol("toy", n_query=15, stream_length=8, names="named", pool_classes=20, recurrence_gap=3, revisit=2)
+    assert describe_protocol(asked.to_dict()) == (
+        "5-way 1-shot, 15 queries per class, shuffled, T = 8, named, pool of 20 classes, each class back after 3 tasks, "
+        "the first 2 asked again"
+    )
+    assert describe_protocol(Protocol("toy", names="named", erase_history=True).to_dict()).endswith("class, shuffled")
+    leaky = Protocol("toy", slot_order="class-order", labelled_fraction=0.2, drop_unlabelled=True, test_samples=1)
+    words = describe_protocol(leaky.to_dict(), markdown=True)
+    assert "20 % labelled, the rest left out, **class order: " in words and words.endswith("paper**, 1 sample")
+
+
+def test_a_key_that_a_record_lacks_is_at_its_default() -> None:
+    assert agrees({"n_way": 5}, {"n_way": 5, "drift": 0.0, "names": "anonymous"})
+    assert not agrees({"n_way": 5}, {"drift": 0.1}) and not agrees({"drift": 0.1}, {"drift": 0.0})
+    assert not agrees({}, {"dataset": "toy"})
+
+
+def test_protocols_of_a_recipe_and_of_what_a_record_keeps_of_it() -> None:
+    chosen = recipe(n_query=(1, 15), stream_length=4, drift=0.2, query_balance="dirichlet")
+    asked = protocols_of(chosen, "val", "task")
+    assert [p.n_query for p in asked] == [1, 15]
+    assert all((p.split, p.batch_norm, p.drift, p.query_balance) == ("val", "task", 0.2, "dirichlet") for p in asked)
+    assert protocols_of(chosen.to_dict()) == protocols_of(chosen)
+    assert protocols_of({}) == (Protocol(""),)
+    trained = training_protocol(chosen)
+    assert (trained.n_way, trained.drift, trained.split, trained.n_sequences) == (3, 0.1, "train", 2)
+
+
+def test_a_question_is_a_change_of_the_recipes_own() -> None:
+    chosen = recipe(n_query=(1, 15))
+    assert ask_of(chosen, {"n_query": 15}) == () and ask_of(chosen, {"n_query": 5}) == (("n_query", 5),)
+    (asked,) = expected_protocols(chosen, (("n_query", 5),))
+    assert asked["n_query"] == 5 and asked["n_sequences"] == 1000
+    assert "batch_norm" not in asked and "seed" not in asked
+
+
+def test_bad_values_are_told_with_table_and_key() -> None:
+    toml = {"method": {"name": "chance"}, "data": {"dataset": "toy"}, "train": {"iterations": 1, "sequences": 1}}
+    with pytest.raises(EngramError, match=r"toy.toml \[test\]: recurrence_gap = -1 but at least 0 is needed"):
+        recipe_from_dict({**toml, "test": {"recurrence_gap": -1}}, "toy", "toy.toml")
+    with pytest.raises(EngramError, match=r"toy.toml \[test\]: unknown key 'drifts'; did you mean 'drift'"):
+        recipe_from_dict({**toml, "test": {"drifts": 0.1}}, "toy", "toy.toml")
+    with pytest.raises(EngramError, match="names = 'local' does not fit; it takes 'anonymous' or 'named'"):
+        recipe_from_dict({**toml, "test": {"names": "local"}}, "toy", "toy.toml")
+    cells = [{"column": "a", "recipe": "x", "ask": {"names": "local"}}]
+    with pytest.raises(EngramError, match="ask has names = 'local'; it takes 'anonymous' or 'named'"):
+        study_from_dict({"title": "t", "columns": ["a"], "row": [{"label": "r", "cells": cells}]}, "s", "s.toml")
+
+
+def test_a_digest_does_not_tell_of_keys_that_came_later() -> None:
+    assert recipe().digest == recipe(query_balance="balanced", drift=0.0, hidden_labels_shown=False).digest
+    assert recipe().digest != recipe(query_balance="dirichlet").digest
+    assert asdict(recipe())["test"]["query_balance"] == "balanced"
