@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from torch.func import functional_call
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file can be run by its path too
 
@@ -28,9 +27,10 @@ from benchmarks.measure import Clock, Measurement, measured, name_of, tell_load
 from engram.errors import EngramError
 from engram.machine.device import choose_device
 from engram.methods.maml import Maml, MamlConfig
+from engram.nn import adapt
 from engram.nn.backbones import build_backbone
 from engram.nn.encoder import Encoder
-from engram.nn.task_layers import names_of_norms
+from engram.nn.task_norm import names_of_norms
 from engram.training.fast_arithmetic import fast_arithmetic
 from engram.types import Answers, Episode, TrainBatch
 
@@ -66,9 +66,10 @@ def one_by_one(method: Maml, batch: TrainBatch) -> None:
     """The same gradients task by task."""
     method.zero_grad(set_to_none=True)
     theta, norms, tasks = dict(method.named_parameters()), names_of_norms(method), batch.tasks()
+    network = adapt.network(method.backbone, method.head, batch.episodes[0].n_way)
 
     def loss_of(weights: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(functional_call(method, weights, (images,)), labels)
+        return F.cross_entropy(network(weights, images), labels)
 
     for support, labels, query, query_labels in zip(*tasks, strict=True):
         phi = dict(theta)

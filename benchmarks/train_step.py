@@ -41,7 +41,6 @@ from benchmarks.measure import (
 from benchmarks.roofline import PUBLIC_LOOP_MS, beside_the_public_loop, roofline
 from engram.data.datasets import open_split
 from engram.machine.device import choose_device
-from engram.nn import fused
 from engram.recipes import load_recipe
 from engram.training.fast_arithmetic import fast_arithmetic
 from engram.training.optimise import clip_groups
@@ -117,7 +116,7 @@ def measure(arguments: argparse.Namespace, name: str) -> tuple[Measurement, torc
     recipe = replace(asked, backbone_weights="") if arguments.synthetic else asked  # as long whatever it starts from
     trainer = Trainer(recipe, stores, folder, device, arguments.precision, arguments.plain, arguments.micro_batch)
     trainer.begin(resume=False)
-    with fast_arithmetic(device), fused.plain(arguments.plain):
+    with fast_arithmetic(device, arguments.plain):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         total = 1000 * whole_steps(trainer, arguments.repeats, arguments.warm_up, arguments.looks)

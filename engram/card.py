@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 
@@ -62,3 +62,7 @@ class MethodCard:
     revisions: tuple[Revision, ...] = ()
     """Changes of behaviour since the first runs, oldest first; a new one goes to the end and none ever goes.
     The number of those that concern a model is the revision its records state."""
+
+    def normalising_together(self) -> MethodCard:
+        """The card of a model whose BatchNorm sees all images of a task at once, so that queries see each other."""
+        return replace(self, transductive=True, batch_norm="task")

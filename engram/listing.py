@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -12,11 +10,9 @@ from rich.table import Table
 
 from engram.data.datasets import check_dataset, describe
 from engram.errors import EngramError, nearest
-from engram.ledger import RunRecord, read_ledger
+from engram.ledger import Ledger, read_ledger
 from engram.methods import METHODS
-from engram.protocol import agrees
-from engram.recipes import Recipe, load_recipe, recipe_names
-from engram.recipes.protocols import protocols_of
+from engram.recipes import load_recipe, recipe_names
 from engram.report.rows import percent
 from engram.types import MethodCard
 
@@ -56,6 +52,7 @@ def show_list(what: str, results: Path, match: str = "", console: Console | None
     """Methods and recipes whose names have ``match`` in them; records that cannot be read are told, not hidden."""
     console = console or Console()
     records, problems = read_ledger(results)
+    ledger = Ledger(records)
     methods = [stem for stem in METHODS if match in stem] if what in ("all", "methods") else []
     recipes = [name for name in recipe_names() if match in name] if what in ("all", "recipes") else []
     if not methods and not recipes:
@@ -65,7 +62,7 @@ def show_list(what: str, results: Path, match: str = "", console: Console | None
     if recipes:
         for method in dict.fromkeys(name.split("/")[0] for name in recipes):
             group = [name for name in recipes if name.startswith(f"{method}/")]
-            console.print(_recipes_table(method, group, records, described=bool(match)))
+            console.print(_recipes_table(method, group, ledger, described=bool(match)))
         console.print("scored: the newest finished run, its first protocol, ± 95 % interval", highlight=False)
         if not match:
             console.print("engram list recipes mini_5w1s (any part of a name) tells what each of them is")
@@ -110,7 +107,7 @@ def _methods_table(stems: list[str], wide: bool) -> Table:
     return table
 
 
-def _recipes_table(method: str, names: list[str], records: list[RunRecord], described: bool) -> Table:
+def _recipes_table(method: str, names: list[str], ledger: Ledger, described: bool) -> Table:
     """The recipes of one method with the paper's figure and the newest finished run's on its first protocol."""
     table = _table(METHODS[method].card.title if method in METHODS else method)
     table.add_column("recipe", no_wrap=not described)
@@ -119,30 +116,8 @@ def _recipes_table(method: str, names: list[str], records: list[RunRecord], desc
     for name in names:
         recipe = load_recipe(name)
         paper = f"{recipe.paper.accuracy:.2f}" if recipe.paper else ""
-        metrics = _newest_result(recipe, records)
+        answer = ledger.newest_answer(recipe)
+        metrics = answer.evaluation.metrics if answer else {}
         scored = percent(metrics["accuracy"], metrics["interval"]) if metrics else ""
         table.add_row(f"{name}\n[dim]{recipe.description}[/]" if described else name, paper, scored)
     return table
-
-
-def _newest_result(recipe: Recipe, records: list[RunRecord]) -> dict[str, Any] | None:
-    """Metrics of the newest finished run of this very recipe, any seed, on the first protocol the recipe asks for."""
-    asked = protocols_of(recipe)[0].question
-    found = [
-        evaluation.metrics
-        for record in records
-        if record.status == "finished" and record.recipe_name == recipe.name and _settings(record) == _settings(recipe)
-        for evaluation in record.evaluations
-        if agrees(evaluation.protocol, asked)
-    ]
-    return found[-1] if found else None
-
-
-def _settings(source: RunRecord | Recipe) -> str:
-    """All that makes a recipe what it is but its seed, as text: a record has lists where a recipe has tuples, and
-    lacks keys that came after it, which are empty where they are not used."""
-    recipe = dict(source.recipe if isinstance(source, RunRecord) else source.to_dict())
-    parts = {k: v for k, v in recipe.items() if k not in ("description", "paper")}
-    for table in ("data", "train", "test"):
-        parts[table] = {k: v for k, v in parts.get(table, {}).items() if v and k != "seed"}
-    return json.dumps(parts, sort_keys=True)

@@ -13,7 +13,6 @@ from typing import Any, Literal, Self, TypedDict, get_type_hints
 
 from engram import flags
 from engram.errors import EngramError, nearest
-from engram.ledger import RESULTS
 from engram.protocol import KEYS
 
 
@@ -22,7 +21,7 @@ class Options:
     """What all three share."""
 
     data: flags.Data = None
-    results: flags.Results = RESULTS
+    results: flags.Results = Path("results/runs")
     device: flags.Device = "auto"
     features: flags.Features = None
     note: flags.Note = ""

@@ -8,7 +8,6 @@ from typing import Annotated
 from rich.console import Console
 
 from engram import flags
-from engram.ledger import record_path
 from engram.options import AuditOptions, BenchOptions
 
 
@@ -23,6 +22,7 @@ def bench(
         model: run or checkpoint folder, or chance, pixel_centroid
     """
     from engram.evaluation.bench import bench as call
+    from engram.ledger import record_path
     from engram.report.console import record_table
 
     record, _ = call(model, **options.given(), **vars(asked))

@@ -52,7 +52,7 @@ def list_(
 
 
 def report(root: flags.Folder = Path("."), check: flags.Switch = False, html: flags.OptionalPage = None) -> None:
-    """Rebuild the tables of README and docs from results/runs; or draw the report of all studies.
+    """Rebuild the tables of README and docs and results/summary.csv from results/runs; or draw the report of studies.
 
     Args:
         root: the project's folder

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
-
-import numpy as np
 
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.evaluate import Result, evaluate
 from engram.evaluation.metrics import paired_difference
-from engram.evaluation.per_task import read_tasks
 from engram.evaluation.source import model_name, resolve_model
-from engram.ledger import Evaluation, RunRecord, check_results_folder, read_record, record_path, write_record
+from engram.ledger import (
+    Evaluation,
+    RunRecord,
+    check_results_folder,
+    correctness,
+    read_record,
+    record_path,
+    write_record,
+)
 from engram.machine.device import choose_device, kept_memory
 from engram.machine.failures import explained
 from engram.models.features import open_stores
@@ -77,7 +82,8 @@ def with_tests(record: RunRecord, tests: Sequence[Result], folder: Path, predict
         try:
             test.save_tasks(folder / file, predictions)
         except OSError as error:
-            (folder / file).unlink(missing_ok=True)  # half a file is none
+            with suppress(OSError):
+                (folder / file).unlink()  # half a file is none
             told = f"the per-task results {folder / file} could not be written: {error.strerror or error}"
             note, file = "; ".join(filter(None, (note, told))), ""
         evaluations.append(test.to_evaluation(file))
@@ -92,7 +98,7 @@ def compare(first: Path, second: Path) -> list[dict[str, Any]]:
         for b in records[1].evaluations:
             if _questions(a) != _questions(b):
                 continue
-            correct = [_correct(Path(p), e.tasks_file) for p, e in ((first, a), (second, b))]
+            correct = [correctness(e, Path(p).parent) for p, e in ((first, a), (second, b))]
             rows.append({"protocol": a.protocol, "part": "all", **paired_difference(*correct)})
             if a.protocol["stream_length"] > 1:
                 late = paired_difference(*correct, last_quarter=True)
@@ -106,12 +112,3 @@ def _questions(evaluation: Evaluation) -> tuple[Any, ...]:
     """Index lists can agree by chance of sizes; with equal images and streams behind them they are equal questions."""
     shape = (evaluation.protocol.get(key) for key in ("dataset_digest", "stream_length", "n_sequences"))
     return evaluation.tasks_digest, *shape
-
-
-def _correct(record: Path, file: str) -> np.ndarray:
-    try:
-        return read_tasks(record.parent / file)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise EngramError(
-            f"the per-task results {record.parent / file} of {record.name} cannot be read: bench the model again"
-        ) from error

@@ -19,9 +19,8 @@ from engram.errors import EngramError
 from engram.evaluation.can_answer import check_can_answer
 from engram.evaluation.encode import encoded
 from engram.evaluation.metrics import Outcomes, summarise
-from engram.evaluation.per_task import write_tasks
 from engram.evaluation.stream_metrics import stream_summary
-from engram.ledger import Evaluation
+from engram.ledger import Evaluation, write_tasks
 from engram.protocol import Protocol
 from engram.types import Answers, Episode, History, Method, Prediction
 

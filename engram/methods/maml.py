@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from engram.nn import adapt
-from engram.nn.task_layers import for_tasks, names_of_norms
+from engram.nn.task_norm import for_tasks, names_of_norms
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
 
 
@@ -29,7 +29,7 @@ class MamlConfig(adapt.LearnerConfig):
     """tasks differentiated side by side in training; 0 = all (on a CPU large ones singly), fewer take less memory"""
 
 
-class Maml(adapt.Learner, Method):
+class Maml(Method):
     Config = MamlConfig
     config: MamlConfig
     card = MethodCard(
@@ -52,11 +52,13 @@ class Maml(adapt.Learner, Method):
     def __init__(self, backbone: nn.Module, config: MamlConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
         adapt.check_within(config, n_way=2, inner_rate=adapt.RATES, inner_steps=0, test_steps=0, tasks_at_once=0)
-        self.add_head(config)
+        self.head = adapt.linear_head(self.backbone, config.n_way)
+        if config.together:
+            self.card = self.card.normalising_together()
 
     def learner(self, n_way: int, steps: int) -> tuple[adapt.Adapted, adapt.Network]:
         """How one task is learned, and the network it is learned by."""
-        network, norms = self.network(n_way), names_of_norms(self)
+        network, norms = adapt.network(self.backbone, self.head, n_way), names_of_norms(self)
         rates = [self.config.inner_rate] * steps
 
         def adapted(theta: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -83,5 +85,5 @@ class Maml(adapt.Learner, Method):
         """At test: more steps, then the queries."""
         learner = self.learner(episode.n_way, self.config.test_steps)
         tasks = episode.support, episode.support_labels, episode.query
-        log_probs, losses = adapt.answers(*learner, dict(self.named_parameters()), tasks, self.together)
+        log_probs, losses = adapt.answers(*learner, dict(self.named_parameters()), tasks, self.config.together)
         return Prediction(log_probs, details={"support_losses": losses})

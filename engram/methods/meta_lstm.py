@@ -17,7 +17,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from engram.errors import EngramError
 from engram.nn import adapt
-from engram.nn.task_layers import Statistics, TaskNorm, for_tasks, with_statistics
+from engram.nn.task_norm import Statistics, TaskNorm, for_tasks, with_statistics
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
 
 SCALE = 10

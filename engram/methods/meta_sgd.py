@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from engram.nn import adapt
-from engram.nn.task_layers import for_tasks
+from engram.nn.task_norm import for_tasks
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
 
 
@@ -26,7 +26,7 @@ class MetaSgdConfig(adapt.LearnerConfig):
     """tasks differentiated side by side in training; 0 = all (on a CPU large ones singly), fewer take less memory"""
 
 
-class MetaSgd(adapt.Learner, Method):
+class MetaSgd(Method):
     Config = MetaSgdConfig
     config: MetaSgdConfig
     card = MethodCard(
@@ -47,7 +47,9 @@ class MetaSgd(adapt.Learner, Method):
     def __init__(self, backbone: nn.Module, config: MetaSgdConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
         adapt.check_within(config, n_way=2, initial_rate=adapt.RATES, tasks_at_once=0)
-        self.add_head(config)
+        self.head = adapt.linear_head(self.backbone, config.n_way)
+        if config.together:
+            self.card = self.card.normalising_together()
         initial = {name: torch.full_like(p, config.initial_rate) for name, p in self.named_parameters()}
         self.names = tuple(initial)
         self.rates = nn.ParameterList(initial.values())  # in the order of names; they may turn negative
@@ -59,7 +61,7 @@ class MetaSgd(adapt.Learner, Method):
 
     def learner(self, n_way: int) -> tuple[adapt.Adapted, adapt.Network]:
         """How one task is learned, and the network it is learned by."""
-        network = self.network(n_way)
+        network = adapt.network(self.backbone, self.head, n_way)
 
         def adapted(meta: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
             """Step 1: phi = theta - alpha o dL_S/dtheta."""
@@ -78,5 +80,5 @@ class MetaSgd(adapt.Learner, Method):
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         """The same single step, then the queries."""
         learner, tasks = self.learner(episode.n_way), (episode.support, episode.support_labels, episode.query)
-        log_probs, losses = adapt.answers(*learner, dict(self.named_parameters()), tasks, self.together)
+        log_probs, losses = adapt.answers(*learner, dict(self.named_parameters()), tasks, self.config.together)
         return Prediction(log_probs, details={"support_losses": losses})

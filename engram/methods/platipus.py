@@ -17,7 +17,7 @@ from torch.func import grad
 
 from engram.errors import EngramError
 from engram.nn import adapt
-from engram.nn.task_layers import for_tasks, names_of_norms
+from engram.nn.task_norm import for_tasks, names_of_norms
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
 
 OWN = ("log_prior", "log_posterior", "prior_rate", "posterior_rate")
@@ -40,7 +40,7 @@ class PlatipusConfig(adapt.LearnerConfig):
     """tasks differentiated side by side in training; 0 = all (on a CPU large ones singly), fewer take less memory"""
 
 
-class Platipus(adapt.Learner, Method):
+class Platipus(Method):
     Config = PlatipusConfig
     config: PlatipusConfig
     card = MethodCard(
@@ -68,7 +68,9 @@ class Platipus(adapt.Learner, Method):
         adapt.check_within(config, inner_rate=adapt.RATES, initial_step=(0, adapt.RATES[1]))
         if not config.initial_deviation > 0:
             raise EngramError(f"[method] initial_deviation = {config.initial_deviation} but it must be above 0")
-        self.add_head(config)
+        self.head = adapt.linear_head(self.backbone, config.n_way)
+        if config.together:
+            self.card = self.card.normalising_together()
         size = sum(p.numel() for p in self.parameters())
         self.log_prior = nn.Parameter(torch.full((size,), 2 * math.log(config.initial_deviation)))
         self.log_posterior = nn.Parameter(self.log_prior.detach().clone())
@@ -77,39 +79,38 @@ class Platipus(adapt.Learner, Method):
         fixed = torch.randn(config.samples, size, generator=torch.Generator().manual_seed(0))
         self.register_buffer("draws", fixed, persistent=False)
 
-    def mean(self, meta: adapt.Weights, rate: str, images: Tensor, labels: Tensor, n_way: int) -> Tensor:
+    def mean(self, network: adapt.Network, meta: adapt.Weights, rate: str, images: Tensor, labels: Tensor) -> Tensor:
         """mu - gamma dL/dmu, one step on the images given: (P,)"""
         mu = {name: weight for name, weight in meta.items() if name not in OWN}
-        gradients = grad(lambda w: adapt.cross_entropy(self.logits(w, images, n_way), labels))(mu)
+        gradients = grad(lambda w: adapt.cross_entropy(network(w, images), labels))(mu)
         return adapt.flat(mu) - meta[rate] * adapt.flat(gradients)
 
     def adapted(
-        self, meta: adapt.Weights, theta: Tensor, support: Tensor, labels: Tensor, n_way: int
+        self, network: adapt.Network, meta: adapt.Weights, theta: Tensor, support: Tensor, labels: Tensor
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Step 2: MAML's inner steps from an initialisation theta (P,), BatchNorm shifts as they are."""
         start = adapt.shaped(theta, {name: weight for name, weight in meta.items() if name not in OWN})
         shifts = {name: start.pop(name) for name in names_of_norms(self)}
 
         def support_loss(phi: adapt.Weights) -> Tensor:
-            return adapt.cross_entropy(self.logits({**shifts, **phi}, support, n_way), labels)
+            return adapt.cross_entropy(network({**shifts, **phi}, support), labels)
 
         phi, losses = adapt.descend(support_loss, start, [self.config.inner_rate] * self.config.inner_steps)
         return {**shifts, **phi}, losses
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Steps 1 to 4; everything is differentiated, the two means too."""
-        n_way = batch.episodes[0].n_way
-        adapt.check_ways(n_way, self.head)
+        network = adapt.network(self.backbone, self.head, batch.episodes[0].n_way)
 
         def task_loss(
             meta: adapt.Weights, support: Tensor, labels: Tensor, query: Tensor, query_labels: Tensor, noise: Tensor
         ) -> tuple[Tensor, tuple[Tensor, ...]]:
-            posterior = self.mean(meta, "posterior_rate", query, query_labels, n_way)
+            posterior = self.mean(network, meta, "posterior_rate", query, query_labels)
             theta = posterior + (meta["log_posterior"] / 2).exp() * noise
-            phi, losses = self.adapted(meta, theta, support, labels, n_way)
-            prior = self.mean(meta, "prior_rate", support, labels, n_way)
+            phi, losses = self.adapted(network, meta, theta, support, labels)
+            prior = self.mean(network, meta, "prior_rate", support, labels)
             divergence = kl(posterior, meta["log_posterior"], prior, meta["log_prior"])
-            logits = self.logits(phi, query, n_way)
+            logits = network(phi, query)
             nll = adapt.cross_entropy(logits, query_labels)
             accuracy = (logits.argmax(-1) == query_labels).float().mean()
             return nll + self.config.kl_weight * divergence, (nll, divergence, accuracy, losses)
@@ -123,16 +124,16 @@ class Platipus(adapt.Learner, Method):
     @torch.no_grad()
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         """theta = m_p + s eps for each draw, adapted to the supports; probabilities are averaged over the draws."""
-        n_way, tasks = episode.n_way, (episode.support, episode.support_labels, episode.query)
-        network = self.network(n_way)
+        network = adapt.network(self.backbone, self.head, episode.n_way)
+        tasks = (episode.support, episode.support_labels, episode.query)
 
         def from_draw(draw: Tensor) -> tuple[Tensor, Tensor]:
             def adapted(meta: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-                prior = self.mean(meta, "prior_rate", support, labels, n_way)
+                prior = self.mean(network, meta, "prior_rate", support, labels)
                 theta = prior + (meta["log_prior"] / 2).exp() * draw
-                return self.adapted(meta, theta, support, labels, n_way)
+                return self.adapted(network, meta, theta, support, labels)
 
-            return adapt.answers(adapted, network, dict(self.named_parameters()), tasks, self.together)
+            return adapt.answers(adapted, network, dict(self.named_parameters()), tasks, self.config.together)
 
         answers = [from_draw(draw) for draw in self.draws]
         samples, losses = (torch.stack(parts) for parts in zip(*answers, strict=True))

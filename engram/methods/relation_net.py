@@ -104,7 +104,7 @@ class RelationNet(EmbeddingMethod):
         self.head = _RelationHead(*self.map_shape)
         if config.statistics == "task":
             normalise_by_task(self)
-            self.card = replace(type(self).card, batch_norm="task", transductive=True)
+            self.card = self.card.normalising_together()
 
     def embed(self, episodes: Sequence[Episode]) -> list[Episode]:
         """One call for all images; with statistics = "task", supports and queries apart, each task by itself."""

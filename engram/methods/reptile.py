@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import grad_and_value
 
 from engram.nn import adapt
-from engram.nn.task_layers import for_tasks
+from engram.nn.task_norm import for_tasks
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
 
 DECAY, EPSILON = 0.999, 1e-8
@@ -34,7 +34,7 @@ class ReptileConfig(adapt.LearnerConfig):
     """5 at one shot, 15 at five"""
 
 
-class Reptile(adapt.Learner, Method):
+class Reptile(Method):
     Config = ReptileConfig
     config: ReptileConfig
     card = MethodCard(
@@ -62,12 +62,14 @@ class Reptile(adapt.Learner, Method):
         super().__init__(for_tasks(backbone), config)
         adapt.check_within(config, n_way=2, inner_steps=1, inner_batch=1, test_steps=1, test_batch=1)
         adapt.check_within(config, inner_rate=(1e-6, 1.0))  # Adam moves every weight by about so much
-        self.add_head(config)
+        self.head = adapt.linear_head(self.backbone, config.n_way)
+        if config.together:
+            self.card = self.card.normalising_together()
         self.register_buffer("second_moment", torch.zeros(sum(p.numel() for p in self.parameters())))
         self.register_buffer("steps_made", torch.zeros(()))
 
     def trained(
-        self, n_way: int, weights: adapt.Weights, images: Tensor, labels: Tensor, batches: Tensor
+        self, network: adapt.Network, weights: adapt.Weights, images: Tensor, labels: Tensor, batches: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Step 1 for one task: k steps of Adam on the mini-batches (k, n) of its images.
 
@@ -76,7 +78,7 @@ class Reptile(adapt.Learner, Method):
         """
 
         def batch_loss(row: Tensor, batch: Tensor) -> Tensor:
-            return adapt.cross_entropy(self.logits(adapt.shaped(row, weights), images[batch], n_way), labels[batch])
+            return adapt.cross_entropy(network(adapt.shaped(row, weights), images[batch]), labels[batch])
 
         row, moment, losses = adapt.flat(weights), self.second_moment, []
         for step, batch in enumerate(batches, start=1):
@@ -89,12 +91,11 @@ class Reptile(adapt.Learner, Method):
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Step 2: a loss whose gradient is theta - mean W over tasks: SGD of rate eps makes the paper's step."""
-        n_way, config = batch.episodes[0].n_way, self.config
-        adapt.check_ways(n_way, self.head)
+        config, network = self.config, adapt.network(self.backbone, self.head, batch.episodes[0].n_way)
         support, support_labels, query, query_labels = batch.tasks()
         images, labels = torch.cat([support, query], 1), torch.cat([support_labels, query_labels], 1)
         batches = random_batches(labels, config.inner_steps, config.inner_batch)
-        learn = partial(self.trained, n_way)
+        learn = partial(self.trained, network)
 
         weights = dict(self.named_parameters())
         with torch.no_grad():
@@ -110,15 +111,15 @@ class Reptile(adapt.Learner, Method):
     @torch.no_grad()
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         """At test: the same on the supports, with more steps, then the queries."""
-        n_way, device, network = episode.n_way, episode.support.device, self.network(episode.n_way)
+        device, network = episode.support.device, adapt.network(self.backbone, self.head, episode.n_way)
         batches = fixed_batches(episode.support.shape[1], self.config.test_steps, self.config.test_batch).to(device)
 
         def adapted(weights: adapt.Weights, support: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-            row, _, losses = self.trained(n_way, weights, support, labels, batches)
+            row, _, losses = self.trained(network, weights, support, labels, batches)
             return adapt.shaped(row, weights), losses
 
         tasks = episode.support, episode.support_labels, episode.query
-        log_probs, losses = adapt.answers(adapted, network, dict(self.named_parameters()), tasks, self.together)
+        log_probs, losses = adapt.answers(adapted, network, dict(self.named_parameters()), tasks, self.config.together)
         return Prediction(log_probs, details={"support_losses": losses})
 
 

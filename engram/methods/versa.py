@@ -103,7 +103,7 @@ class Versa(EmbeddingMethod):
         self.posterior = Posterior(prod(backbone.out_shape), config.width)  # type: ignore[arg-type]
         if config.batch_norm == "task":
             normalise_by_task(backbone)
-            self.card = replace(type(self).card, transductive=True, batch_norm="task")
+            self.card = self.card.normalising_together()
 
     def embed(self, episodes: Sequence[Episode]) -> list[Episode]:
         if self.config.batch_norm == "running":

@@ -18,8 +18,7 @@ from engram.errors import EngramError, nearest
 from engram.methods import METHODS
 from engram.nn.backbones import build_backbone
 from engram.nn.encoder import Encoder
-from engram.nn.task_layers import TaskNorm
-from engram.nn.task_norm import TaskBatchNorm
+from engram.nn.task_norm import TaskBatchNorm, TaskNorm
 from engram.recipes.schema import Recipe, structure
 from engram.types import EmbeddingMethod, Method, MethodCard
 

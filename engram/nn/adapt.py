@@ -6,8 +6,9 @@ A task's loss is written for one task, differentiated there, and spread over tas
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, prod
 from typing import Any, Literal
 
@@ -43,44 +44,25 @@ def linear_head(backbone: nn.Module, n_way: int) -> nn.Linear:
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """What all methods that adapt a `Learner` can be asked."""
+    """What all methods that adapt a `network` can be asked."""
 
     n_way: int = 5
     """rows of the head; a task with fewer classes uses the first of them"""
     query_statistics: Literal["with_support", "queries"] = "with_support"
     """at test BatchNorm sees each query alone with the support set, or all queries of a task at once (transductive)"""
 
+    @property
+    def together(self) -> bool:
+        """Whether BatchNorm sees all queries of a task at once."""
+        return self.query_statistics == "queries"
 
-class Learner(nn.Module):
-    """What is adapted to a task: an encoder and a linear head, as a module and as a function of its weights."""
 
-    backbone: nn.Module
-    head: nn.Linear
-    together: bool
-    """whether BatchNorm sees all queries of a task at once"""
-    card: Any
-
-    def add_head(self, config: LearnerConfig) -> None:
-        """A fresh head; the card owns up to queries that are normalised together."""
-        self.head = linear_head(self.backbone, config.n_way)
-        self.together = config.query_statistics == "queries"
-        if self.together:
-            self.card = replace(type(self).card, transductive=True, batch_norm="task")
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, rows of the head) logits"""
-        logits: Tensor = self.head(self.backbone(images).flatten(1))
-        return logits
-
-    def logits(self, weights: Weights, images: Tensor, n_way: int) -> Tensor:
-        """The same with other weights, of the first ``n_way`` classes."""
-        logits: Tensor = functional_call(self, dict(weights), (images,))[:, :n_way]
-        return logits
-
-    def network(self, n_way: int) -> Network:
-        """`logits` for tasks of ``n_way`` classes, refused where the head has fewer rows."""
-        check_ways(n_way, self.head)
-        return lambda weights, images: self.logits(weights, images, n_way)
+def network(backbone: nn.Module, head: nn.Linear, n_way: int) -> Network:
+    """What is adapted to a task: logits of an encoder and a linear head as a function of weights ``backbone.*`` and
+    ``head.*``, of the first ``n_way`` classes; refused where the head has fewer rows."""
+    check_ways(n_way, head)
+    learner = nn.Sequential(OrderedDict(backbone=backbone, flat=nn.Flatten(), head=head))
+    return lambda weights, images: functional_call(learner, dict(weights), (images,))[:, :n_way]
 
 
 def check_within(config: object, **bounds: float | tuple[float, float]) -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.nn import fused, native
+from engram.nn import kernels
 
 EDGE_FLOOR = 1e-6
 SLOPE = 0.01
@@ -57,30 +57,15 @@ class PointwiseNet(nn.Module):
         self.rates = [dropout if dropout_each or i == last else 0.0 for i in range(len(steps))]
         self.active = [last_activation or i < last for i in range(len(steps))]
 
-    def forward(self, x: Tensor, counts: fused.Counts | None = None) -> Tensor:
-        """``counts``: how often each position of a graph counts in BatchNorm, for kernels that can count."""
+    def forward(self, x: Tensor, counts: kernels.Counts | None = None) -> Tensor:
+        """``counts``: how often each position of a graph counts in BatchNorm, where `kernels.can_count`."""
         graphs, positions = x.shape[0], x.shape[:-1]
         x = x.flatten(0, -2)
         for linear, norm, rate, active in zip(self.linears, self.norms, self.rates, self.active, strict=True):
-            x = linear(x)
-            keep = None
-            if rate > 0 and self.training:
-                keep = x.new_empty(graphs, x.shape[-1]).bernoulli_(1 - rate).div_(1 - rate)
-            if norm.training and fused.trains(x):
-                x = fused.norm_activate(x, norm, SLOPE if active else 1.0, keep, counts, len(x) // graphs)
-                continue
-            if native.usable(x, norm):
-                x = native.norm_activate(x, norm, SLOPE if active else 1.0, keep, counts, len(x) // graphs)
-                continue
-            assert counts is None, "ordinary BatchNorm counts every row once"
-            x = F.leaky_relu(norm(x), SLOPE, inplace=True) if active else norm(x)
-            x = x if keep is None else (x.unflatten(0, (graphs, -1)) * keep[:, None]).flatten(0, 1)
-        if self.out is not None and self.grouped and fused.trains(x):
-            x = fused.group_product(x, self.out.weight, self.out.bias)
-        elif self.out is not None and self.grouped:
-            x = (x.unflatten(-1, self.out.weight.shape) * self.out.weight).sum(-1) + self.out.bias
-        elif self.out is not None:
-            x = self.out(x)
+            dropped = rate if self.training else 0.0
+            x = kernels.pointwise(linear(x), norm, SLOPE if active else 1.0, dropped, graphs, counts)
+        if self.out is not None:
+            x = kernels.group_product(x, self.out.weight, self.out.bias) if self.grouped else self.out(x)
         return x.view(*positions, -1)
 
 

@@ -1,17 +1,14 @@
 """What a node remembers of earlier tasks: gated recurrent units over time, one state per slot.
 
 A gate maps nodes (T, B, V, d) and a state (B, V, d) to the hidden states (T, B, V, d); the last of them is the next
-state. Products with the nodes run for all T at once where the cell allows, which leaves the state's to the loop; in
-training on a GPU the loop is a few kernels per step (`fused`).
+state. Products with the nodes run for all T at once where the cell allows, which leaves the state's to the loop.
 """
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.nn import fused
+from engram.nn import kernels
 
 
 class PaperGate(nn.Module):
@@ -32,17 +29,7 @@ class PaperGate(nn.Module):
         nn.init.orthogonal_(self.candidate.weight)
 
     def forward(self, nodes: Tensor, state: Tensor) -> Tensor:
-        given = self.inputs(nodes)
-        if fused.trains(nodes):
-            return fused.paper_gate(given, state, self.gates.weight, self.candidate.weight)
-        states: list[Tensor] = []
-        for update, reset, new in zip(*given.chunk(3, -1), strict=True):
-            update_past, reset_past = self.gates(state).chunk(2, -1)
-            z = torch.sigmoid(update + update_past)
-            r = torch.sigmoid(reset + reset_past)
-            state = state + z * (torch.tanh(new + self.candidate(r * state)) - state)
-            states.append(state)
-        return torch.stack(states)
+        return kernels.paper_gate(self.inputs(nodes), state, self.gates.weight, self.candidate.weight)
 
 
 class LibraryGate(nn.GRUCell):
@@ -61,12 +48,5 @@ class LibraryGate(nn.GRUCell):
             nn.init.normal_(bias)
 
     def forward(self, nodes: Tensor, state: Tensor) -> Tensor:  # type: ignore[override]
-        if fused.trains(nodes):
-            given = F.linear(nodes, self.weight_ih, self.bias_ih)
-            return fused.library_gate(given, state, self.weight_hh, self.bias_hh)
-        shape, past = nodes.shape, state.flatten(0, 1)
-        states: list[Tensor] = []
-        for step in nodes.flatten(1, 2):
-            past = super().forward(step, past)
-            states.append(past)
-        return torch.stack(states).view(shape)
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return kernels.library_gate(nodes, state, *weights)

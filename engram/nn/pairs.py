@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from engram.nn import fused, native
+from engram.nn import kernels
 from engram.nn.graph import PointwiseNet
 
 
@@ -18,7 +18,7 @@ class Pairs(NamedTuple):
     """(P,): where they stand among all V * V"""
     place: Tensor
     """(V * V,): which of them serves each of all"""
-    counts: fused.Counts
+    counts: kernels.Counts
     """2 for a pair of two, 1 for a node with itself"""
 
 
@@ -33,7 +33,7 @@ def pairs_of(size: int, device: torch.device) -> Pairs:
         first, second = torch.triu_indices(size, size, device=device)
         place = torch.empty(size, size, dtype=torch.long, device=device)
         place[first, second] = place[second, first] = torch.arange(len(first), device=device)
-        counts = fused.Counts(2.0 - (first == second).float(), size * size)
+        counts = kernels.Counts(2.0 - (first == second).float(), size * size)
         made = Pairs(first * size + second, place.flatten(), counts)
     # What is made while a graph is captured or a program traced belongs to that graph or program, and an audit that
     # asks in double precision gets float64, which kernels cannot read.
@@ -51,7 +51,7 @@ def on_pairs(net: PointwiseNet, pairs: Tensor) -> Tensor:
     channels of both anyway. Shapes: (N, V, V, d) -> (N, V, V, outputs)
     """
     answers: Tensor
-    if net.training and not (fused.trains(pairs) or all(native.usable(pairs, norm) for norm in net.norms)):
+    if net.training and not kernels.can_count(pairs, net.norms):
         answers = net(pairs)
         return answers
     size = pairs.shape[1]

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from engram.ledger import Answer, correctness
 from engram.protocol import DEFAULTS, KEYS
 from engram.report.statistics import Difference, Estimate, estimate
 from engram.report.study.cells import Filled, measured
-from engram.studies.matching import Answer
-from engram.studies.records import correctness
 
 BESIDE_NOTE = (
     "In brackets ours minus the paper's, from the same weights asked as the paper's figure was (BatchNorm statistics, "

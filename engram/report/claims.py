@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
 
-from engram.ledger import RunRecord
+from engram.ledger import Ledger, RunRecord
 from engram.report.audit import effect_text
 from engram.report.rows import percent
 from engram.report.statistics import Difference, spread_ratio_is_clear
 from engram.report.study.cells import Filled, alike, compare, scale_text
 from engram.report.tables import markdown_table
 from engram.studies.claims import Claim, ClaimTest
-from engram.studies.matching import Ledger
 
 Cells = Mapping[str, Mapping[tuple[str, str], Filled]]
 """study -> (row, column) -> cell"""
@@ -162,10 +161,8 @@ def best_of_halves(run: RunRecord) -> tuple[tuple[float, float], tuple[float, fl
 
 
 def _audit(test: ClaimTest, ledger: Ledger) -> TestResult:
-    audits = [
-        r for r in ledger.records if r.kind == "audit" and r.recipe_name == test.recipe and r.status == "finished"
-    ]
-    found = [f for f in audits[-1].audit if f["probe"] == test.probe] if audits else []
+    audit = ledger.audits(lambda record: record.recipe_name).get(test.recipe)
+    found = [f for f in audit.audit if f["probe"] == test.probe] if audit else []
     if not found or found[0]["effect"] is None:
         return TestResult(None, f"no audit of {test.recipe} has the probe '{test.probe}'", measured=False)
     shown = found[0]["effect"] > found[0]["bound"]

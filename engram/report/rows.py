@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from engram.ledger import Evaluation, RunRecord, Trainers
+from engram.ledger import Evaluation, Ledger, RunRecord, newest
 from engram.protocol import agrees
 from engram.recipes.protocols import protocols_of
 
@@ -83,25 +83,19 @@ def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
 
 @lru_cache(maxsize=2)
 def _rows(these: _These) -> list[ResultRow]:
-    records = these.records
-    trainers = Trainers(records)
-    kept: dict[tuple[str, ...], ResultRow] = {}
-    for record in sorted((r for r in records if r.kind in ("train", "bench")), key=lambda r: (r.started, r.run_id)):
-        # a bench over features tells of its features, and of no training
-        trained = record.training if record.kind == "train" else trainers.of(record).training or record.training
-        if record.status == "finished":
-            for evaluation in record.evaluations:
-                asked = _canonical(evaluation.protocol), evaluation.tasks_digest
-                questions = (record.recipe_digest, str(record.origin), *asked)
-                kept[questions] = ResultRow(record, evaluation, evaluation.protocol, trained)
-            kept.pop((record.recipe_digest, "interrupted"), None)
-        else:
-            protocol = (
-                record.evaluations[0].protocol if record.evaluations else protocols_of(record.recipe)[0].to_dict()
-            )
-            owner = record.recipe_digest if record.status == "interrupted" else record.run_id
-            kept[(owner, record.status)] = ResultRow(record, None, protocol, trained)
-    return _mark_shared_names(sorted(kept.values(), key=_order))
+    ledger = Ledger(these.records)
+    found = newest(ledger.given, lambda answer: answer.question).values()
+    rows = [_row(ledger, answer.record, answer.evaluation) for answer in found]
+    rows += [_row(ledger, record, None) for record in ledger.unanswered]
+    return _mark_shared_names(sorted(rows, key=_order))
+
+
+def _row(ledger: Ledger, record: RunRecord, evaluation: Evaluation | None) -> ResultRow:
+    # a bench over features tells of its features, and of no training
+    trained = record.training if record.kind == "train" else ledger.trainers.of(record).training or record.training
+    asked = evaluation or next(iter(record.evaluations), None)
+    protocol = asked.protocol if asked else protocols_of(record.recipe)[0].to_dict()
+    return ResultRow(record, evaluation, protocol, trained)
 
 
 def _canonical(protocol: Mapping[str, Any]) -> str:

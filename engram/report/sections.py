@@ -24,6 +24,7 @@ from engram.report.stream_figures import FOLDER as FIGURES
 from engram.report.stream_figures import stream_figures
 from engram.report.streams import check_stream_section, stream_section
 from engram.report.study.sections import StudyBook, check_claims_section, check_study_section
+from engram.report.summary import SUMMARY, summary_csv
 from engram.report.tables import check_section
 from engram.report.verdicts import audit_section, check_audit_section, method_section
 
@@ -77,8 +78,8 @@ def replace_sections(
 def rebuild(root: Path, check: bool) -> list[str]:
     """Rebuild every marked section of README.md and docs/; the files that differ, relative to ``root``.
 
-    So are the figures of streams. With ``check`` nothing is written: a non-empty answer means that a committed table or
-    figure is out of date or hand-edited.
+    So are the figures of streams and the summary of all results. With ``check`` nothing is written: a non-empty answer
+    means that a committed table or figure is out of date or hand-edited.
     """
     records, problems = read_ledger(root / RUNS)
     if problems:
@@ -100,10 +101,10 @@ def rebuild(root: Path, check: bool) -> list[str]:
             f"no result table in README.md or docs/ of {root}: put '<!-- results:begin all -->' and "
             "'<!-- results:end -->' on lines of their own where it belongs"
         )
-    for name, drawing in stream_figures(records, root / RUNS).items():
-        figure = root / FIGURES / name
-        if not figure.is_file() or figure.read_text(encoding="utf-8") != drawing:
-            rebuilt[figure] = drawing
+    whole = {root / FIGURES / name: drawing for name, drawing in stream_figures(records, root / RUNS).items()}
+    for file, content in {**whole, root / SUMMARY: summary_csv(records)}.items():
+        if not file.is_file() or file.read_text(encoding="utf-8") != content:
+            rebuilt[file] = content
     for page, text in rebuilt.items() if not check else ():
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")

@@ -6,17 +6,11 @@ every cell answers the same question with the same encoder as the others of its 
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from engram.errors import EngramError
-from engram.evaluation.per_task import read_tasks
-from engram.ledger import Evaluation, RunRecord
+from engram.ledger import Answer, Evaluation, Ledger, RunRecord, newest
 from engram.protocol import Protocol, agrees
 from engram.report.rows import system_name
 
@@ -97,14 +91,16 @@ class Cell:
 
 def stream_cells(records: Sequence[RunRecord]) -> list[Cell]:
     """The newest finished answer of each recipe to each kind of stream in the setting, rows together, T ascending."""
-    newest: dict[tuple[Any, ...], Cell] = {}
-    for record in sorted(records, key=lambda r: (r.started, r.run_id)):
-        for evaluation in record.evaluations if record.status == "finished" else ():
-            on_features = bool(record.training.get("features"))
-            if on_features and "stream" in evaluation.metrics and _in_setting(evaluation.protocol):
-                cell = Cell(record, evaluation)
-                newest[(*cell.row, cell.length)] = cell
-    return [newest[key] for key in sorted(newest, key=_order)]
+    found = newest(Ledger(records).given, _place)
+    return [Cell(found[place].record, found[place].evaluation) for place in sorted(found, key=_order)]
+
+
+def _place(answer: Answer) -> tuple[Any, ...] | None:
+    """Where an answer stands; None where it tells of something else."""
+    cell = Cell(answer.record, answer.evaluation)
+    on_features = bool(answer.record.training.get("features"))
+    fits = on_features and "stream" in answer.evaluation.metrics and _in_setting(cell.protocol)
+    return (*cell.row, cell.length) if fits else None
 
 
 def _in_setting(protocol: Mapping[str, Any]) -> bool:
@@ -114,14 +110,3 @@ def _in_setting(protocol: Mapping[str, Any]) -> bool:
 def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:
     names, backbone, recipe, erased, length = key
     return names != "named", backbone, erased, recipe, length
-
-
-def correctness(cell: Cell, folder: Path) -> np.ndarray:
-    """(streams, steps, queries), from the file beside the record."""
-    path = folder / cell.evaluation.tasks_file
-    try:
-        return read_tasks(path)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise EngramError(
-            f"the per-task results {path} of run {cell.record.run_id} cannot be read ({error}): restore them from git"
-        ) from error

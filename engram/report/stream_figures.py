@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from engram.evaluation.metrics import interval
-from engram.ledger import RunRecord
-from engram.report.stream_cells import Cell, correctness, stream_cells
+from engram.ledger import RunRecord, correctness
+from engram.report.stream_cells import Cell, stream_cells
 from engram.report.svg import (
     DASHES,
     INK,
@@ -79,7 +79,7 @@ def stream_drawings(records: Sequence[RunRecord], folder: Path) -> dict[str, str
 
 def position_line(cell: Cell, folder: Path) -> Line:
     """Means over blocks of positions, with intervals over streams."""
-    by_task = correctness(cell, folder).mean(-1)
+    by_task = correctness(cell.evaluation, folder).mean(-1)
     means = np.stack([by_task[:, first - 1 : last].mean(1) for first, last in BLOCKS])
     bins = [str(a) if a == b else f"{a}{TO}{b}" for a, b in BLOCKS]
     return _line(cell, bins, means.mean(1), np.array([interval(m) for m in means]))

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from engram.errors import EngramError, nearest
 from engram.evaluation.metrics import paired_difference
-from engram.ledger import RunRecord, record_path
+from engram.ledger import RunRecord, correctness, record_path
 from engram.report.rows import percent
-from engram.report.stream_cells import LENGTHS, Cell, correctness, stream_cells
+from engram.report.stream_cells import LENGTHS, Cell, stream_cells
 from engram.report.tables import markdown_table
 
 PARTS = ("table", "paired")
@@ -124,7 +124,7 @@ def _find(cells: Mapping[tuple[Any, ...], Cell], recipe: str, names: str, erased
 
 
 def _paired_cells(first: Cell, second: Cell, bar: float | None, runs: str, folder: Path) -> list[str]:
-    paired = paired_difference(correctness(first, folder), correctness(second, folder), last_quarter=True)
+    paired = paired_difference(*(correctness(c.evaluation, folder) for c in (first, second)), last_quarter=True)
     difference, interval = 100 * paired["difference"], 100 * paired["interval"]
     same = first.record.recipe_name == second.record.recipe_name
     other = "the same model, history erased" if same else second.label()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engram.errors import EngramError, nearest
-from engram.ledger import RunRecord, record_path
+from engram.ledger import Ledger, RunRecord, record_path
 from engram.protocol import describe_protocol
 from engram.recipes import recipe_names
 from engram.report.audit import NOTE, counts_text, effect_text, findings_table
@@ -28,13 +28,8 @@ TELLING = (
 
 def newest_audits(records: Sequence[RunRecord], name: str = EVERY) -> list[RunRecord]:
     """The newest finished audit of each method, recipe and kind of stream (named or not); ``name`` keeps one recipe."""
-    audits = [r for r in records if r.kind == "audit" and r.status == "finished" and name in (EVERY, r.recipe_name)]
-    newest = {_key(r): r for r in sorted(audits, key=lambda r: (r.started, r.run_id))}
-    return [newest[key] for key in sorted(newest)]
-
-
-def _key(record: RunRecord) -> tuple[str, str, str]:
-    return record.method, record.recipe_name, _streams(record)
+    newest = Ledger(records).audits(lambda r: (r.method, r.recipe_name, _streams(r)))
+    return [newest[key] for key in sorted(newest) if name in (EVERY, key[1])]
 
 
 def _streams(record: RunRecord) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engram.ledger import RunRecord
+from engram.ledger import Ledger, RunRecord
 from engram.recipes.protocols import Ask
 from engram.recipes.schema import digest_of
 from engram.studies.jobs import Job
-from engram.studies.matching import Ledger
 
 START = 8.0
 """seconds to start a process and open the data"""

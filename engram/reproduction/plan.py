@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from engram.ledger import Answer, Ledger, conflicts, trusted_records
 from engram.places import located
 from engram.recipes.protocols import Ask
 from engram.reproduction.estimate import START, StepTimes
 from engram.reproduction.place import Place, checkpoint_state, why_no_data
 from engram.studies.jobs import Job, jobs_of
-from engram.studies.matching import Answer, Ledger
-from engram.studies.records import conflicts, trusted_records
 from engram.studies.schema import ScaleName, Study
 
 State = Literal["recorded", "to run", "no data"]

@@ -6,7 +6,7 @@ A run that was stopped and resumed continues as if it had not been: on the CPU b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +17,9 @@ from engram.errors import EngramError
 from engram.evaluation.evaluate import Result
 from engram.machine.device import DeviceUse
 from engram.machine.interruptions import RunLock, StopRequest
-from engram.nn import fused, native
+from engram.nn import kernels
 from engram.recipes.schema import Recipe
-from engram.training.fast_arithmetic import fast_arithmetic, knows_our_layers
+from engram.training.fast_arithmetic import fast_arithmetic
 from engram.training.progress import Display, Pace, ScalarLog
 from engram.training.start import start
 from engram.training.trainer import Trainer
@@ -111,7 +111,7 @@ def train(
     trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
     if not resume:  # a resumed run has weights of its own
         trainer.start |= start(trainer.method, recipe, stores["train"])
-    with RunLock(trainer.folder), fast_arithmetic(device), fused.plain(running.plain):
+    with RunLock(trainer.folder), fast_arithmetic(device, running.plain) as use:
         trainer.begin(resume)
         title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"
         with (
@@ -119,18 +119,11 @@ def train(
             ScalarLog(trainer.folder / "tensorboard", running.tensorboard, trainer.iteration) as scalars,
             StopRequest() as stop,
         ):
-            if why := trainer.captured and fused.missing():
-                display.say(f"fused kernels are not used, as {why}")
-            calls = fused.calls()
-            if why := device.type == "cpu" and knows_our_layers(trainer.method) and native.missing():
-                display.say(f"kernels in C are not used, as {why}: steps take up to twice as long")
-            use = DeviceUse(device)
-            stopped_by = _Loop(trainer, limits, display, scalars, stop, on_validation).run()
+            device_use = DeviceUse(device)
+            stopped_by = _Loop(trainer, use, limits, display, scalars, stop, on_validation).run()
         trainer.load_best()
     status: Literal["finished", "interrupted"] = "interrupted" if stopped_by == "signal" else "finished"
-    ours = "triton" if device.type == "cuda" else "c"
-    training = _summary(trainer, stopped_by) | {"kernels": ours if fused.calls() > calls else "library"}
-    training["device_use"] = use.summary()
+    training = _summary(trainer, stopped_by) | {"kernels": use.by, "device_use": device_use.summary()}
     method, began = trainer.method.eval(), (trainer.run_id, trainer.revision, trainer.start)
     return TrainOutcome(method, status, trainer.curves, training, *began)
 
@@ -138,12 +131,13 @@ def train(
 @dataclass
 class _Loop:
     trainer: Trainer
+    use: kernels.Use
     limits: Limits
     display: Display
     scalars: ScalarLog
     stop: StopRequest
     on_validation: OnValidation | None
-    told_fallback: bool = False
+    told: set[str] = field(default_factory=set)
 
     def run(self) -> StoppedBy:
         """Step until something says stop; the end is validated and saved, an interruption only saved."""
@@ -155,9 +149,7 @@ class _Loop:
                 reason = "max_minutes"
                 break
             trainer.step(self._schedule_progress())
-            if trainer.stepper.fallback and not self.told_fallback:
-                self.told_fallback = True
-                self.display.say(f"steps are made one operation at a time, as {trainer.stepper.fallback}")
+            self._tell_what_is_slow()
             if trainer.device.type == "cpu" or trainer.iteration % READ_EVERY == 0:
                 self._look(lag=trainer.device.type == "cuda")
             if trainer.iteration % settings.validate_every == 0:
@@ -169,6 +161,14 @@ class _Loop:
         if not is_validated:
             self._validate()
         return reason
+
+    def _tell_what_is_slow(self) -> None:
+        """Each of it once; the first step has tried everything."""
+        why = self.trainer.stepper.fallback
+        for sentence in (self.use.lacking, why and f"steps are made one operation at a time, as {why}"):
+            if sentence and sentence not in self.told:
+                self.told.add(sentence)
+                self.display.say(sentence)
 
     @property
     def _spent(self) -> float:

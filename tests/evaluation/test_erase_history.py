@@ -16,8 +16,7 @@ from engram.errors import EngramError
 from engram.evaluation.bench import bench, compare
 from engram.evaluation.evaluate import evaluate
 from engram.evaluation.metrics import paired_difference
-from engram.evaluation.per_task import read_tasks
-from engram.ledger import RunRecord, record_path
+from engram.ledger import RunRecord, read_tasks, record_path
 from engram.models.build import build_method
 from engram.protocol import Protocol
 from engram.recipes.schema import DataSettings, Recipe, TrainSettings

@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from learner_tasks import WAYS, batch, episode
-from torch.func import functional_call
 
 from engram.errors import EngramError
 from engram.evaluation.evaluate import check_prediction
 from engram.methods.maml import Maml, MamlConfig
+from engram.nn import adapt
 from engram.nn.backbones import ConvBlocks
 
 
@@ -28,36 +28,38 @@ def test_parameter_counts():
 
 def test_the_inner_loop_in_plain_autograd():
     method, given = build(test_steps=3), episode()[0]
+    network = adapt.network(method.backbone, method.head, WAYS)
     found = method.predict(given)
     for task in range(2):
         phi = {name: p.detach().clone() for name, p in method.named_parameters()}
         adapted = [name for name in phi if not name.endswith("1.bias")]  # BatchNorm shifts are not adapted
         for step in range(3):
             leaves = [phi[name].requires_grad_() for name in adapted]
-            loss = F.cross_entropy(functional_call(method, phi, (given.support[task],)), given.support_labels[task])
+            loss = F.cross_entropy(network(phi, given.support[task]), given.support_labels[task])
             torch.testing.assert_close(found.details["support_losses"][task, step], loss.detach(), atol=1e-5, rtol=0)
             for name, gradient in zip(adapted, torch.autograd.grad(loss, leaves), strict=True):
                 phi[name] = phi[name].detach() - 0.05 * gradient
         for q in range(4):
             images = torch.cat([given.support[task], given.query[task, q : q + 1]])
-            expected = functional_call(method, phi, (images,))[-1].log_softmax(-1)
+            expected = network(phi, images)[-1].log_softmax(-1)
             torch.testing.assert_close(found.log_probs[task, q], expected.detach(), atol=1e-4, rtol=0)
 
 
 def test_the_loss_and_its_gradient_are_those_of_the_queries_without_steps():
     method, given = build(inner_steps=0), batch(steps=2)
+    weights, network = dict(method.named_parameters()), adapt.network(method.backbone, method.head, WAYS)
     terms = method.loss(given)
     terms.total.backward()
     found = {name: p.grad.clone() for name, p in method.named_parameters()}
     method.zero_grad()
     images, labels = given.tasks()[2:]
-    plain = torch.stack([F.cross_entropy(method(x), y) for x, y in zip(images, labels, strict=True)]).mean()
+    plain = torch.stack([F.cross_entropy(network(weights, x), y) for x, y in zip(images, labels, strict=True)]).mean()
     plain.backward()
     torch.testing.assert_close(terms.total, plain)
     for name, p in method.named_parameters():
         torch.testing.assert_close(found[name], p.grad, atol=1e-5, rtol=1e-4)
     assert terms.terms["finite_inner_steps"] == 0
-    base = functional_call(method, dict(method.named_parameters()), (episode()[0].query[0],)).log_softmax(-1)
+    base = network(weights, episode()[0].query[0]).log_softmax(-1)
     together = build(test_steps=0, query_statistics="queries").predict(episode()[0]).log_probs[0]
     torch.testing.assert_close(together, base.detach(), atol=1e-5, rtol=0)
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from learner_tasks import WAYS, batch, episode
-from torch.func import functional_call
 
 from engram.errors import EngramError
 from engram.methods.maml import Maml, MamlConfig
 from engram.methods.meta_sgd import MetaSgd, MetaSgdConfig
 from engram.models.checkpoint import check_fit
+from engram.nn import adapt
 from engram.nn.backbones import ConvBlocks
 from engram.types import TrainBatch
 
@@ -50,19 +50,20 @@ def test_constant_step_sizes_are_one_step_of_maml_that_adapts_its_shifts_too():
 
 def test_the_gradient_of_step_sizes_is_minus_the_product_of_two_gradients():
     method = randomised(build()).double()
+    network = adapt.network(method.backbone, method.head, WAYS)
     given, answers = episode()
     given = replace(given, support=given.support.double(), query=given.query.double())
     method.loss(TrainBatch((given,), (answers,))).total.backward()
     expected = [torch.zeros_like(rate) for rate in method.rates]
     for task in range(2):
         theta = {n: p.detach().clone().requires_grad_() for n, p in method.named_parameters() if n in method.names}
-        loss = F.cross_entropy(functional_call(method, theta, (given.support[task],)), given.support_labels[task])
+        loss = F.cross_entropy(network(theta, given.support[task]), given.support_labels[task])
         first = torch.autograd.grad(loss, list(theta.values()))
         phi = {
             n: (p - r * g).detach().requires_grad_()
             for (n, p), r, g in zip(theta.items(), method.rates, first, strict=True)
         }
-        loss = F.cross_entropy(functional_call(method, phi, (given.query[task],)), answers.query_labels[task])
+        loss = F.cross_entropy(network(phi, given.query[task]), answers.query_labels[task])
         for total, g, h in zip(expected, first, torch.autograd.grad(loss, list(phi.values())), strict=True):
             total -= g * h / 2
     for rate, value in zip(method.rates, expected, strict=True):
@@ -71,9 +72,11 @@ def test_the_gradient_of_step_sizes_is_minus_the_product_of_two_gradients():
 
 def test_zero_step_sizes_are_the_base_learner_and_those_of_the_head_alone_leave_the_trunk():
     method, given = build(query_statistics="queries"), episode()[0]
+    network = adapt.network(method.backbone, method.head, WAYS)
     for rate in method.rates:
         torch.nn.init.zeros_(rate)
-    base = torch.stack([method(q).log_softmax(-1) for q in given.query])
+    theta = {n: p for n, p in method.named_parameters() if n in method.names}
+    base = torch.stack([network(theta, q).log_softmax(-1) for q in given.query])
     torch.testing.assert_close(method.predict(given).log_probs, base.detach(), atol=1e-5, rtol=0)
     with torch.no_grad():
         for name, rate in zip(method.names, method.rates, strict=True):

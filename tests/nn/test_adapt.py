@@ -1,15 +1,18 @@
 """The inner loop against plain Python loops and finite differences, in float64 on a smooth network with BatchNorm."""
 
 import gc
+import re
+from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from engram.errors import EngramError
 from engram.nn import adapt
-from engram.nn.task_layers import TaskNorm
+from engram.nn.task_norm import TaskNorm
 
 TASKS, SUPPORTS, QUERIES, WAYS = 3, 6, 4, 3
 
@@ -190,6 +193,18 @@ def test_a_head_has_as_many_rows_as_it_was_given():
         adapt.check_ways(6, head)
 
 
+def test_a_network_is_its_encoder_and_head_with_the_weights_given():
+    torch.manual_seed(0)
+    backbone, head = nn.Conv2d(1, 2, 3), nn.Linear(8, 5)
+    images, weights = torch.randn(3, 1, 4, 4), {"backbone.bias": torch.ones(2), "head.bias": torch.zeros(5)}
+    found = adapt.network(backbone, head, 4)(weights, images)
+    maps = F.conv2d(images, backbone.weight, torch.ones(2))
+    torch.testing.assert_close(found, F.linear(maps.flatten(1), head.weight)[:, :4])
+    assert backbone.bias.abs().max() < 1, "nothing is changed in place"
+    with pytest.raises(EngramError, match="a task has 6 classes"):
+        adapt.network(backbone, head, 6)
+
+
 def test_on_a_cpu_small_tasks_go_side_by_side_and_large_ones_one_by_one() -> None:
     assert adapt._side_by_side(torch.zeros(4, 80, 1, 28, 28), 4) == 4
     assert adapt._side_by_side(torch.zeros(4, 80, 3, 84, 84), 4) == 1
@@ -210,3 +225,8 @@ def test_what_is_asked_for_side_by_side_is_kept_on_a_cpu(monkeypatch: pytest.Mon
         loss, _ = adapt.meta_loss(lambda w, x: ((x @ w["w"]).square().mean(), x.sum()), weights, (images,), at_once)
         losses.append(loss.item())
     assert chunks == [1, 3] and losses[0] == pytest.approx(losses[1])
+
+
+def test_no_layer_touches_the_card_of_a_method():
+    folder = Path(adapt.__file__).parent
+    assert not [p.name for p in folder.rglob("*.py") if re.search(r"\b(card|Method)\b", p.read_text())]

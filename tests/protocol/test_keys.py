@@ -52,8 +52,8 @@ def test_words_of_a_protocol() -> None:
     assert describe_protocol({}) == "?-way ?-shot, 1 query per class, shuffled"
     asked = Protocol("toy", n_query=15, stream_length=8, names="named", pool_classes=20, recurrence_gap=3, revisit=2)
     assert describe_protocol(asked.to_dict()) == (
-        "5-way 1-shot, 15 queries per class, shuffled, T = 8, named, pool of 20 classes, each class back after 3 tasks, "
-        "the first 2 asked again"
+        "5-way 1-shot, 15 queries per class, shuffled, T = 8, named, pool of 20 classes, "
+        "each class back after 3 tasks, the first 2 asked again"
     )
     assert describe_protocol(Protocol("toy", names="named", erase_history=True).to_dict()).endswith("class, shuffled")
     leaky = Protocol("toy", slot_order="class-order", labelled_fraction=0.2, drop_unlabelled=True, test_samples=1)

@@ -67,7 +67,7 @@ def project(tmp_path: Path) -> Path:
 
 def test_rebuild_fills_audits_and_check_finds_a_hand_edit(project: Path) -> None:
     page = project / "docs/audit.md"
-    assert rebuild(project, check=False) == ["README.md", "docs/audit.md"]
+    assert rebuild(project, check=False) == ["README.md", "docs/audit.md", "results/summary.csv"]
     text = page.read_text()
     assert text.endswith("<!-- audit:end -->\n\nafter\n") and "old" not in text and rebuild(project, check=True) == []
     link = text.split("](")[1].split(")")[0]

@@ -156,7 +156,7 @@ def test_a_bar_needs_the_mean_and_an_interval_above_zero() -> None:
 def test_lost_task_files_are_told(tmp_path: Path) -> None:
     records = [stream_record(tmp_path, n, recipe, 0.6) for n, recipe in ((1, CONTENT), (2, PROTO))]
     (tmp_path / "tasks/2.npz").unlink()
-    with pytest.raises(EngramError, match=r"2\.npz of run .* restore them from git"):
+    with pytest.raises(EngramError, match=r"2\.npz cannot be read .* restore them from git"):
         paired_table(records, "r", tmp_path)
 
 
@@ -188,6 +188,7 @@ def test_rebuild_writes_tables_and_figures_and_check_finds_what_differs(tmp_path
         write_record(runs, stream_record(runs, number, recipe, 0.6, length=128))
     figure = "docs/figures/encounters.svg"
     files = ["docs/memory.md", "docs/figures/memory_along_stream_named.svg", "docs/figures/forgetting.svg", figure]
+    files.append("results/summary.csv")
     assert rebuild(tmp_path, check=True) == files and not (tmp_path / figure).exists()
     assert rebuild(tmp_path, check=False) == files and rebuild(tmp_path, check=True) == []
     link = page.read_text().split("](")[1].split(")")[0]

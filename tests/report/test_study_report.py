@@ -14,7 +14,7 @@ import pytest
 from study_ledger import add_record, write_study
 
 from engram.errors import EngramError
-from engram.ledger import record_path
+from engram.ledger import Ledger, record_path, trusted_records
 from engram.report.sections import rebuild
 from engram.report.study.cells import alike, compare, fill, measured, scale_text
 from engram.report.study.pages import write_report
@@ -31,8 +31,6 @@ from engram.report.tables import results_table
 from engram.report.verdicts import verdict_text
 from engram.studies import load_study, study_names
 from engram.studies.jobs import jobs_of
-from engram.studies.matching import Ledger
-from engram.studies.records import trusted_records
 
 PUBLIC = "cml_bgnn/mini_5w1s_public"
 
@@ -243,6 +241,6 @@ def test_sections_of_docs_name_known_studies_only(tmp_path: Path) -> None:
     with pytest.raises(EngramError, match="names no known study; did you mean 'table1'"):
         rebuild(tmp_path, False)
     (tmp_path / "README.md").write_text("<!-- study:begin overview -->\n<!-- study:end -->\n")
-    assert rebuild(tmp_path, False) == ["README.md"] and rebuild(tmp_path, True) == []
+    assert rebuild(tmp_path, False) == ["README.md", "results/summary.csv"] and rebuild(tmp_path, True) == []
     assert "`table1`" in (tmp_path / "README.md").read_text()
     assert "| Study |" in StudyBook(tmp_path / "results/runs").section("overview", [], "")

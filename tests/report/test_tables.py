@@ -201,7 +201,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_rebuild_fills_the_marked_places_and_is_idempotent(project: Path) -> None:
-    assert rebuild(project, check=False) == ["README.md", "docs/methods/cml_bgnn.md", "docs/methods/maml.md"]
+    pages = ["README.md", "docs/methods/cml_bgnn.md", "docs/methods/maml.md"]
+    assert rebuild(project, check=False) == [*pages, "results/summary.csv"]
     assert rebuild(project, check=False) == []
     readme, page = (project / "README.md").read_text(), (project / "docs/methods/cml_bgnn.md").read_text()
     assert readme.startswith("# T\n") and readme.endswith("<!-- results:end -->\n\nafter\n")

@@ -128,5 +128,5 @@ def test_a_rows_settings_hold_for_its_cells_and_a_cells_own_go_first() -> None:
 
 
 def test_studies_need_no_torch() -> None:
-    code = "import sys, engram.studies.records, engram.reproduction.carry_out; print('torch' in sys.modules)"
+    code = "import sys, engram.ledger, engram.reproduction.carry_out; print('torch' in sys.modules)"
     assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -13,8 +13,7 @@ from toy_run import RECIPE, Watched, make_stores
 
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.evaluation.per_task import read_tasks
-from engram.ledger import read_ledger, read_record
+from engram.ledger import read_ledger, read_record, read_tasks
 from engram.models.checkpoint import load
 from engram.recipes.protocols import protocols_of
 from engram.recipes.schema import Recipe

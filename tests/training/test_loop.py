@@ -15,7 +15,8 @@ from engram.data.store import Store
 from engram.errors import EngramError
 from engram.machine.interruptions import RunLock
 from engram.models.checkpoint import load, load_method
-from engram.nn import adapt, native
+from engram.nn import adapt
+from engram.nn.kernels import cpu
 from engram.recipes.schema import TestSettings
 
 
@@ -110,9 +111,9 @@ def test_features_train_without_augmentation(tmp_path: Path) -> None:
 def test_a_run_tells_whose_kernels_it_had(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, plain: bool, why: str
 ) -> None:
-    if not why and (missing := native.missing()):
+    if not why and (missing := cpu.missing()):
         pytest.skip(f"no kernels, as {missing}")
-    monkeypatch.setattr(native, "missing", lambda: why)
+    monkeypatch.setattr(cpu, "missing", lambda: why)
     outcome = go(
         tmp_path, replace(RECIPE, backbone="toy_run:OneBlock", train=replace(RECIPE.train, iterations=1)), plain=plain
     )

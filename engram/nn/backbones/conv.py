@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from engram.nn import fused, native
+from engram.nn import kernels
 from engram.nn.backbones.shape import probe_shape
 
 
 class ConvBlock(nn.Sequential):
     """conv3x3 - BatchNorm - pool - LeakyReLU(slope) [- dropout]; slope 0 is a ReLU.
 
-    Pooling stands before the activation: both are monotone, so the result is the same for a quarter of the work. In
-    training with kernels of our own the middle three are one.
+    Pooling stands before the activation: both are monotone, so the result is the same for a quarter of the work.
     """
 
     def __init__(
@@ -26,26 +25,12 @@ class ConvBlock(nn.Sequential):
             nn.LeakyReLU(slope, inplace=True) if slope else nn.ReLU(inplace=True),
         ]
         super().__init__(*layers, *([dropout] if dropout else []))
-        self.slope = slope
-        self.is_first_stage = padding == 1 and not bias and dropout is None
 
-    def forward(self, x: Tensor) -> Tensor:
-        if fused.usable(x, self[1]):
-            x = fused.norm_pool_activate(self[0](x), self[1], self.slope)
-        elif native.usable(x, self[1]) and native.takes(x, list(self)[:4]):
-            x = native.stage(x, self[0], self[1], self.slope)
-        else:
-            result: Tensor = super().forward(x)
-            return result
-        return self[4](x) if len(self) > 4 else x
-
-    def from_pixels(self, pixels: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        """`forward` of pixels * scale + shift; one kernel where there is no bias and padding is 1."""
-        if self.is_first_stage and fused.usable(pixels, self[1]):
-            return fused.first_stage(pixels, scale, shift, self[0], self[1], self.slope)
-        images = (pixels.float() * scale + shift).contiguous(memory_format=torch.channels_last)
-        result: Tensor = self(images)
-        return result
+    def forward(self, x: Tensor, *colours: Tensor) -> Tensor:
+        """``colours``: a scale and a shift (c, 1, 1), where pixels are given in place of pixels * scale + shift."""
+        layers = list(self)
+        x = kernels.conv_block(x, layers[:4], *colours)
+        return layers[4](x) if len(layers) > 4 else x
 
 
 class Conv4(nn.Module):
@@ -79,8 +64,7 @@ class Conv4(nn.Module):
 
     def from_pixels(self, pixels: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         """`forward` of pixels * scale + shift, where these need not be written down."""
-        first: ConvBlock = self.blocks[0]  # type: ignore[assignment]
-        return self._finish(first.from_pixels(pixels, scale, shift))
+        return self._finish(self.blocks[0](pixels, scale, shift))
 
     def _finish(self, x: Tensor) -> Tensor:
         features: Tensor = self.head(self.blocks[1:](x).flatten(1))

@@ -12,7 +12,7 @@ import numpy as np
 
 from engram.card import Revision
 from engram.evaluation.metrics import in_last_quarter
-from engram.ledger import RunRecord
+from engram.ledger import Answer, Ledger, RunRecord, correctness
 from engram.protocol import NOT_DRAWN
 from engram.recipes import Recipe
 from engram.recipes.protocols import Ask
@@ -20,8 +20,6 @@ from engram.report.rows import trained_part
 from engram.report.statistics import Difference, Estimate, difference, estimate
 from engram.studies.checks import missing_recipes
 from engram.studies.jobs import recipe_called
-from engram.studies.matching import Answer, Ledger
-from engram.studies.records import correctness
 from engram.studies.schema import Cell, Comparison, ScaleName, Study
 
 

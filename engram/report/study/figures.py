@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from engram.ledger import RunRecord
+from engram.ledger import Ledger, RunRecord
 from engram.report.contents import PositionCurve, ReliabilityCurve, ValidationCurve
 from engram.report.labels import place_labels
 from engram.report.study.cells import Filled
@@ -27,7 +27,6 @@ from engram.report.svg import (
     style_axes,
     to_svg,
 )
-from engram.studies.matching import Ledger
 from engram.studies.schema import Study
 
 CellMap = Mapping[tuple[str, str], Filled]

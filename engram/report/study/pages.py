@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from engram.errors import EngramError
-from engram.ledger import current_commit
+from engram.ledger import conflicts, current_commit
 from engram.report.claims import NOTE as CLAIMS_NOTE
 from engram.report.claims import VERDICTS
 from engram.report.contents import EpisodePicture
@@ -31,7 +31,6 @@ from engram.report.study.figures import (
 from engram.report.study.html import claims_html, comparisons_html, overview_html, study_grid
 from engram.report.study.sections import StudyBook
 from engram.report.study.style import STUDY_STYLE
-from engram.studies.records import conflicts
 from engram.studies.schema import Study
 
 ORDER = ("table1", "table2", "table3", "table4", "figure3", "figure4", "order_leak", "order_leak_mini")

@@ -8,14 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 from engram.errors import EngramError, nearest
-from engram.ledger import RunRecord
+from engram.ledger import Ledger, RunRecord, trusted_records
 from engram.report.claims import Finding, claims_table, findings
 from engram.report.speed import step_times
 from engram.report.study.cells import Filled, fill
 from engram.report.study.tables import overview_table, study_section, systems_table
 from engram.studies.claims import load_claims
-from engram.studies.matching import Ledger
-from engram.studies.records import trusted_records
 from engram.studies.schema import Study, load_study, study_names
 
 OVERVIEW, SYSTEMS = "overview", "systems"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engram.ledger import RunRecord, record_path
+from engram.ledger import Ledger, RunRecord, record_path
 from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.report.beside_paper import BESIDE_NOTE, Beside, against_paper
 from engram.report.claims import points
@@ -13,7 +13,6 @@ from engram.report.rows import percent as rows_percent
 from engram.report.study.cells import Filled, comparisons, scale_text
 from engram.report.tables import markdown_table
 from engram.report.verdicts import verdict_text
-from engram.studies.matching import Ledger
 from engram.studies.schema import Row, Study
 
 CellMap = Mapping[tuple[str, str], Filled]

@@ -32,20 +32,9 @@ def map_moments(x, partial, rows, C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK:
 
 @triton.jit
 def finish_moments(
-    partial,
-    table,
-    gamma,
-    beta,
-    running_mean,
-    running_var,
-    programs,
-    count,
-    momentum,
-    epsilon,
-    C: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    partial, table, gamma, beta, running_mean, running_var, programs, count, momentum, epsilon,
+    C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Moments from the partial sums, the table of each channel, and the running statistics moved on."""
     channel = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     known = channel < C

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from engram.nn.native import LANES
-from engram.nn.native.functions import channels_last
-from engram.nn.native.library import Sizes, call
+from engram.nn.kernels.cpu import LANES
+from engram.nn.kernels.cpu.functions import channels_last
+from engram.nn.kernels.cpu.library import Sizes, call
 
 WEIGHTS = {
     3: ((1 / 2, 0, 0), (-1 / 2, -1 / 2, -1 / 2), (-1 / 6, 1 / 6, -1 / 6), (1 / 6, 1 / 3, 2 / 3), (0, 0, 1)),

@@ -11,7 +11,6 @@ import re
 import subprocess
 import time
 import uuid
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -132,7 +131,7 @@ def current_commit() -> str:
     """The commit of the code that runs: ENGRAM_COMMIT where git is absent; "+changes" marks an unclean tree."""
     if given := os.environ.get("ENGRAM_COMMIT"):
         return given
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]  # changes of the whole package count
     try:
         head = subprocess.run(
             ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True
@@ -240,22 +239,3 @@ def read_ledger(folder: Path) -> tuple[list[RunRecord], list[str]]:
         except EngramError as error:
             problems.append(str(error))
     return sorted(records, key=lambda r: r.run_id), problems
-
-
-class Trainers:
-    """Which run trained the model of a record."""
-
-    def __init__(self, records: Sequence[RunRecord]) -> None:
-        ordered = sorted(records, key=lambda r: (r.started, r.run_id))
-        self._by_id = {r.run_id: r for r in ordered}
-        self._next = {r.training["resumed_from"]: r.run_id for r in ordered if r.training.get("resumed_from")}
-
-    def of(self, record: RunRecord) -> RunRecord:
-        """The last part of a run that was stopped and resumed: its best weights may be of an earlier part and name it.
-
-        The record itself where the run has none.
-        """
-        run_id = record.trained_by or record.run_id
-        while run_id in self._next:
-            run_id = self._next[run_id]
-        return self._by_id.get(run_id, record)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from engram.nn.fused.kernels import _pooled_place, _read_table, _window, _winner
+from engram.nn.kernels.cuda.map_kernels import _pooled_place, _read_table, _window, _winner
 
 
 @triton.jit

@@ -11,16 +11,17 @@ pytest.importorskip("triton", reason="the interpreter of the kernels is Triton's
 if torch.cuda.is_available():
     pytest.skip("the interpreter runs where there is no GPU", allow_module_level=True)
 
-from engram.nn import fused, graph, history
+from engram.nn import graph
 from engram.nn.bayes import EdgePosterior
-from engram.nn.fused import functions
+from engram.nn.kernels import cuda
+from engram.nn.kernels.cuda import launches
 from engram.nn.pairs import on_pairs
 
 
 @pytest.fixture(autouse=True)
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that small tensors, too, need several tiles for each program."""
-    monkeypatch.setattr(functions, "PROGRAMS", 2)
+    monkeypatch.setattr(launches, "PROGRAMS", 2)
     torch.manual_seed(0)
 
 
@@ -57,7 +58,8 @@ def test_norm_pool_activate_is_the_three_modules(shape: tuple[int, ...]) -> None
     x = torch.randn(shape).relu()  # many equal values: the first of them has the gradient
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     gradient = torch.randn(shape[0], shape[1], shape[2] // 2, shape[3] // 2)
-    mine = outcome(fused.norm_pool_activate(a, fast, 0.2), gradient, fast, inputs=(a,))
+    layers = [nn.Identity(), fast, nn.MaxPool2d(2), nn.LeakyReLU(0.2)]
+    mine = outcome(cuda.conv_block(a, layers), gradient, fast, inputs=(a,))
     expected = outcome(F.leaky_relu(F.max_pool2d(plain(b), 2), 0.2), gradient, plain, inputs=(b,))
     assert_equal(mine, expected)
 
@@ -71,21 +73,10 @@ def test_first_stage_is_normalisation_convolution_and_the_three_modules(shape: t
     pixels[0] = 255  # a flat image: all its windows are ties
     scale, shift = torch.rand(channels, 1, 1) / 100, torch.randn(channels, 1, 1)
     gradient = torch.randn(shape[0], 16, shape[2] // 2, shape[3] // 2)
-    mine = outcome(fused.first_stage(pixels, scale, shift, convolution, fast, 0.2), gradient, fast, convolution)
+    layers = [convolution, fast, nn.MaxPool2d(2), nn.LeakyReLU(0.2)]
+    mine = outcome(cuda.first_stage(pixels, layers, scale, shift), gradient, fast, convolution)
     mapped = F.leaky_relu(F.max_pool2d(plain(plain_convolution(pixels * scale + shift)), 2), 0.2)
     assert_equal(mine, outcome(mapped, gradient, plain, plain_convolution))
-
-
-@pytest.mark.parametrize("gate", [history.PaperGate, history.LibraryGate])
-def test_gates_walk_through_time_as_the_plain_loop_does(gate: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes, state, gradient = torch.randn(4, 2, 3, 5), torch.randn(2, 3, 5), torch.randn(4, 2, 3, 5)
-    module, answers = gate(5), []
-    for fast in (True, False):
-        monkeypatch.setattr(fused, "trains", lambda values, fast=fast: fast)
-        module.zero_grad()
-        inputs = nodes.clone().requires_grad_(), state.clone().requires_grad_()
-        answers.append([v.clone() for v in outcome(module(*inputs), gradient, module, inputs=inputs)])
-    assert_equal(*answers)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
@@ -95,7 +86,7 @@ def test_pointwise_nets_agree(dropout: float, last_activation: bool, monkeypatch
     made = graph.PointwiseNet([5, 6, 7], outputs=1, dropout=dropout, last_activation=last_activation)
     with_other_norms(made)
     for fast in (True, False):
-        monkeypatch.setattr(fused, "trains", lambda values, fast=fast: fast)
+        monkeypatch.setattr(cuda, "trains", lambda values, fast=fast: fast)
         torch.manual_seed(1)  # the same channels are dropped
         net, inputs = copy.deepcopy(made), x.clone().requires_grad_()
         answers.append(outcome(net(inputs), gradient, net, inputs=(inputs,)))
@@ -105,7 +96,7 @@ def test_pointwise_nets_agree(dropout: float, last_activation: bool, monkeypatch
 def test_groups_of_the_edge_posterior_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes, made, answers = torch.randn(3, 4, 6), with_other_norms(EdgePosterior(6, 0.2)), []
     for fast in (True, False):
-        monkeypatch.setattr(fused, "trains", lambda values, fast=fast: fast)
+        monkeypatch.setattr(cuda, "trains", lambda values, fast=fast: fast)
         torch.manual_seed(1)
         net, inputs = copy.deepcopy(made), nodes.clone().requires_grad_()
         pairs = graph.differences(inputs)
@@ -119,7 +110,7 @@ def test_a_pair_that_counts_twice_trains_as_two(dropout: float, monkeypatch: pyt
     nodes, made, answers = torch.randn(3, 5, 6), with_other_norms(graph.edge_net(6, dropout)), []
     gradient = torch.randn(3, 5, 5, 1)
     for fast in (True, False):
-        monkeypatch.setattr(fused, "trains", lambda values, fast=fast: fast)
+        monkeypatch.setattr(cuda, "trains", lambda values, fast=fast: fast)
         torch.manual_seed(1)
         net, inputs = copy.deepcopy(made), nodes.clone().requires_grad_()
         answers.append(outcome(on_pairs(net, graph.differences(inputs)), gradient, net, inputs=(inputs,)))
@@ -128,17 +119,7 @@ def test_a_pair_that_counts_twice_trains_as_two(dropout: float, monkeypatch: pyt
 
 def test_second_derivatives_are_refused_not_wrong() -> None:
     values = torch.randn(3, 8, requires_grad=True)
-    result = fused.group_product(values, torch.randn(2, 4), torch.zeros(2)).square().sum()
+    result = cuda.group_product(values, torch.randn(2, 4), torch.zeros(2)).square().sum()
     (first,) = torch.autograd.grad(result, values, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
-
-
-def test_kernels_are_not_used_where_there_is_no_gpu_or_they_are_not_wanted() -> None:
-    values, module = torch.zeros(2, 3, 4, 4), nn.BatchNorm2d(3)
-    assert not fused.usable(values, module) and not fused.trains(values)
-    assert torch.cuda.is_available() or fused.missing() == "there is no CUDA GPU"
-    with fused.plain():
-        assert not fused.allowed()
-    with fused.plain(False):
-        assert fused.allowed()

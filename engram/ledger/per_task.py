@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from engram.errors import EngramError
+from engram.ledger.records import Evaluation
 
 MOST_LEVELS = 256
 
@@ -30,3 +34,15 @@ def read_tasks(path: Path) -> np.ndarray:
         if "correct" in arrays:
             return np.asarray(arrays["correct"], np.float64)
         return np.asarray(arrays["levels"][arrays["level_of_task"]], np.float64)
+
+
+def correctness(evaluation: Evaluation, folder: Path) -> np.ndarray:
+    """(sequences, steps, queries) shares of right answers, from the file beside the record in ``folder``."""
+    path = folder / evaluation.tasks_file
+    try:
+        return read_tasks(path)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        why = getattr(error, "strerror", None) or error
+        raise EngramError(
+            f"the per-task results {path} cannot be read ({why}): restore them from git or bench the model again"
+        ) from error

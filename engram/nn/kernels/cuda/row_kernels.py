@@ -2,7 +2,7 @@
 
 ``x`` (rows, C) float32 has ``positions`` consecutive rows for each graph; ``keep`` (graphs, C) is 0 or 1 / (1 - rate),
 and is not read where nothing is dropped; ``counts`` (positions,) says how often each row counts in the statistics, and
-is not read where that is once. A slope of 1 is no activation. Tables are those of `kernels`.
+is not read where that is once. A slope of 1 is no activation. Tables are those of `map_kernels`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from engram.nn.fused.kernels import _read_table
+from engram.nn.kernels.cuda.map_kernels import _read_table
 
 
 @triton.jit

@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from engram.nn.fused import gate_kernels as kernels
+from engram.nn.kernels.cuda import gate_kernels as kernels
 
 BLOCK = 256
 

@@ -9,7 +9,8 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from engram.nn.fused import Counts, kernels, row_kernels, stem_kernels
+from engram.nn.kernels.cuda import map_kernels, row_kernels, stem_kernels
+from engram.nn.kernels.serving import Counts
 
 PROGRAMS = 1056
 """eight for each of the 132 multiprocessors of an H100 or H200: enough in flight to wait for memory"""
@@ -26,21 +27,8 @@ def _table(partial: Tensor, count: int, norm: tuple[Any, ...], channels: int) ->
     gamma, beta, running_mean, running_var, momentum, epsilon, _ = norm
     table = torch.empty(4, channels, device=partial.device)
     grid = (triton.cdiv(channels, 8),)
-    kernels.finish_moments[grid](
-        partial,
-        table,
-        gamma,
-        beta,
-        running_mean,
-        running_var,
-        len(partial),
-        count,
-        momentum,
-        epsilon,
-        C=channels,
-        BLOCK_C=16,
-        BLOCK=64,
-    )
+    moments, moved = (len(partial), count, momentum, epsilon), (running_mean, running_var)
+    map_kernels.finish_moments[grid](partial, table, gamma, beta, *moved, *moments, C=channels, BLOCK_C=16, BLOCK=64)
     return table
 
 
@@ -48,12 +36,12 @@ def _summed(partial: Tensor) -> Tensor:
     """(programs, ...) -> (...), in one small kernel."""
     width = partial[0].numel()
     sums = torch.empty(partial.shape[1:], device=partial.device)
-    kernels.finish_sums[(triton.cdiv(width, 8),)](partial, sums, len(partial), C=width, BLOCK_C=8, BLOCK=256)
+    map_kernels.finish_sums[(triton.cdiv(width, 8),)](partial, sums, len(partial), C=width, BLOCK_C=8, BLOCK=256)
     return sums
 
 
 class NormPool(torch.autograd.Function):
-    """`norm_pool_activate` of a channels-last map. Saved for the backward pass: the map and four numbers a channel."""
+    """leaky(maxpool2(BatchNorm(x))) of a channels-last map. Saved for the backward pass: map and table."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *norm: Any) -> Tensor:
@@ -63,13 +51,13 @@ class NormPool(torch.autograd.Function):
         block = 32
         programs, tiles = _tiles(rows, block, PROGRAMS)
         partial = torch.empty(programs, 2, channels, device=x.device)
-        kernels.map_moments[(programs,)](x, partial, rows, C=channels, BLOCK_C=block_c, BLOCK=block, TILES=tiles)
+        map_kernels.map_moments[(programs,)](x, partial, rows, C=channels, BLOCK_C=block_c, BLOCK=block, TILES=tiles)
         table = _table(partial, rows, norm, channels)
         shape = (n, channels, height // 2, width // 2)
         out = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
         windows = n * ((height + 1) // 2) * ((width + 1) // 2)
         tile = 8
-        kernels.map_apply[(triton.cdiv(windows, tile),)](
+        map_kernels.map_apply[(triton.cdiv(windows, tile),)](
             x, out, table, windows, height, width, norm[-1], C=channels, BLOCK_C=block_c, WINDOWS=tile
         )
         ctx.save_for_backward(x, table)
@@ -88,12 +76,12 @@ class NormPool(torch.autograd.Function):
         programs, tiles = _tiles(windows, tile, PROGRAMS)
         partial = torch.empty(programs, 2, channels, device=x.device)
         sizes = {"C": channels, "BLOCK_C": block_c, "WINDOWS": tile}
-        kernels.map_reduce[(programs,)](
+        map_kernels.map_reduce[(programs,)](
             x, grad, partial, table, windows, height, width, ctx.slope, TILES=tiles, **sizes
         )
         sums = _summed(partial)
         out = torch.empty_like(x)
-        kernels.map_backward[(triton.cdiv(windows, tile),)](
+        map_kernels.map_backward[(triton.cdiv(windows, tile),)](
             x, grad, out, sums, table, windows, height, width, ctx.slope, n * height * width, **sizes
         )
         return out, sums[1], sums[0], None, None, None, None, None

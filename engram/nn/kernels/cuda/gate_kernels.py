@@ -1,7 +1,7 @@
 """Triton kernels for the element-wise halves of a recurrent step, forward and backward: equations in `nn.history`.
 
 Rows are slots, ``D`` numbers each; a tensor of several gates has them side by side, (rows, 2 D) or (rows, 3 D). Each
-kernel does what `engram.nn.history` writes in plain torch, in one launch instead of ten.
+kernel does what `engram.nn.kernels.pytorch` writes in torch, in one launch instead of ten.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from engram.nn.fused import Counts
-from engram.nn.native.library import Sizes, call
+from engram.nn.kernels.cpu.library import Sizes, call
+from engram.nn.kernels.serving import Counts
 
 
 class StemSizes(Sizes):

@@ -8,7 +8,6 @@ from engram.errors import EngramError
 from engram.ledger import (
     Evaluation,
     RunRecord,
-    Trainers,
     check_results_folder,
     new_run_id,
     read_ledger,
@@ -46,16 +45,6 @@ def test_a_record_survives_the_way_to_disk_and_back(tmp_path: Path) -> None:
     back = read_record(path)
     assert back.evaluations[0].metrics == {"accuracy": 0.5, "nll": None}  # NaN is not JSON
     assert replace(back, evaluations=[]) == replace(written, evaluations=[])
-
-
-def test_the_trainer_of_a_resumed_run_is_its_last_part() -> None:
-    first = record(run_id="a", status="interrupted", training={"iterations": 10, "resumed_from": ""})
-    second = record(run_id="b", training={"iterations": 30, "resumed_from": "a"})
-    asked = record(run_id="c", kind="bench", trained_by="a")  # the best weights were saved before the stop
-    for known in ([first, second, asked], [second, asked]):
-        assert Trainers(known).of(asked) is second and Trainers(known).of(second) is second
-    assert Trainers([first, asked]).of(asked) is first
-    assert Trainers([asked]).of(asked) is asked
 
 
 def test_a_record_is_never_overwritten(tmp_path: Path) -> None:
@@ -99,7 +88,7 @@ def test_a_results_folder_is_checked_without_being_made(tmp_path: Path, monkeypa
     (tmp_path / "runs" / "tasks").write_text("")
     with pytest.raises(EngramError, match=r"runs cannot be made: .*runs/tasks is not a folder"):
         check_results_folder(tmp_path / "runs")
-    monkeypatch.setattr("engram.ledger.os.access", lambda place, mode: place != tmp_path)
+    monkeypatch.setattr("engram.ledger.records.os.access", lambda place, mode: place != tmp_path)
     with pytest.raises(EngramError, match=r"a/b cannot be written: .* gives no permission"):
         check_results_folder(tmp_path / "a" / "b")
 

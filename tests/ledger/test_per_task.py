@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engram.evaluation.per_task import MOST_LEVELS, read_tasks, write_tasks
+from engram.errors import EngramError
+from engram.ledger import Evaluation
+from engram.ledger.per_task import MOST_LEVELS, correctness, read_tasks, write_tasks
 
 
 @pytest.mark.parametrize("queries", [1, 5, 75, 4 * MOST_LEVELS])
@@ -24,3 +26,14 @@ def test_it_is_smaller_and_the_old_form_is_read_too(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "old.npz", correct=correct)
     np.testing.assert_array_equal(read_tasks(tmp_path / "new.npz"), read_tasks(tmp_path / "old.npz"))
     assert (tmp_path / "new.npz").stat().st_size < 0.8 * (tmp_path / "old.npz").stat().st_size
+
+
+def test_a_lost_or_cut_file_is_told_in_one_sentence(tmp_path: Path) -> None:
+    evaluation = Evaluation({}, "", {}, tasks_file="tasks/a.npz")
+    with pytest.raises(EngramError, match=r"tasks/a\.npz cannot be read \(No such file or directory\): restore them"):
+        correctness(evaluation, tmp_path)
+    write_tasks(tmp_path / "tasks/a.npz", np.ones((3, 2, 1)))
+    assert correctness(evaluation, tmp_path).mean() == 1
+    (tmp_path / "tasks/a.npz").write_bytes(b"PK cut")
+    with pytest.raises(EngramError, match=r"tasks/a\.npz cannot be read"):
+        correctness(evaluation, tmp_path)

@@ -1,0 +1,49 @@
+"""Run records: write one, read all, and the only "newest answer to this question". No torch."""
+
+from engram.ledger.per_task import correctness, read_tasks, write_tasks
+from engram.ledger.queries import Answer, Ledger, Trainers, conflicts, newest
+from engram.ledger.records import (
+    LEDGER_VERSION,
+    RESULTS,
+    Evaluation,
+    RunRecord,
+    check_results_folder,
+    current_commit,
+    new_run_id,
+    read_ledger,
+    read_record,
+    readable,
+    record_path,
+    run_stem,
+    software_versions,
+    utc_now,
+    write_record,
+)
+from engram.ledger.trust import trusted_records
+
+__all__ = [
+    "LEDGER_VERSION",
+    "RESULTS",
+    "Answer",
+    "Evaluation",
+    "Ledger",
+    "RunRecord",
+    "Trainers",
+    "check_results_folder",
+    "conflicts",
+    "correctness",
+    "current_commit",
+    "new_run_id",
+    "newest",
+    "read_ledger",
+    "read_record",
+    "read_tasks",
+    "readable",
+    "record_path",
+    "run_stem",
+    "software_versions",
+    "trusted_records",
+    "utc_now",
+    "write_record",
+    "write_tasks",
+]

@@ -1,0 +1,96 @@
+"""Who may serve a layer: kernels of our own while something is trained, PyTorch's modules otherwise and on request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+
+class Counts(NamedTuple):
+    """How often each position of a graph counts in the statistics of BatchNorm."""
+
+    each: Tensor
+    """(positions,) float"""
+    total: int
+    """their sum, known without asking a device"""
+
+
+@dataclass
+class Use:
+    """What a training has had of kernels so far."""
+
+    by: str = "library"
+    """``triton`` or ``c`` once kernels of our own have normalised something"""
+    lacking: str = ""
+    """a sentence on kernels that its layers could have had on another machine"""
+
+
+_allowed = ContextVar("allowed", default=not os.environ.get("ENGRAM_PLAIN"))
+_use: ContextVar[Use | None] = ContextVar("use", default=None)
+"""both of a thread: two trainings of one process do not change each other's kernels"""
+
+
+@contextmanager
+def plain(only: bool = True) -> Iterator[None]:
+    """PyTorch's modules alone while it lasts; ``plain(False)`` changes nothing."""
+    token = _allowed.set(_allowed.get() and not only)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+@contextmanager
+def training() -> Iterator[Use]:
+    """Kernels on a CPU too while it lasts, where they can be had: they are compiled on first use."""
+    token = _use.set(use := Use())
+    try:
+        yield use
+    finally:
+        _use.reset(token)
+
+
+def in_training() -> bool:
+    return _use.get() is not None
+
+
+def may_serve() -> bool:
+    """Whether ordinary gradients are wanted of something and anything but PyTorch's modules is allowed."""
+    return _allowed.get() and torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
+
+
+def available(lacking: str) -> bool:
+    """Whether nothing is lacking on this machine; a training is told what is. To be asked last."""
+    if lacking and (use := _use.get()):
+        use.lacking = lacking
+    return not lacking
+
+
+def ordinary(norm: nn.Module) -> TypeGuard[nn.BatchNorm1d | nn.BatchNorm2d]:
+    """BatchNorm that trains, with weights, and running statistics that move at a constant rate."""
+    if not isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) or type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d):
+        return False  # a class derived from it has a forward of its own
+    return norm.training and norm.affine and norm.track_running_stats and norm.momentum is not None
+
+
+def untouched(layers: Sequence[nn.Module]) -> bool:
+    """Whether nothing hangs on the layers (hooks, weight norms of the old kind) that kernels would pass by."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return not any(getattr(layer, name) for layer in layers for name in hooks)
+
+
+def settings(norm: nn.Module, activation: nn.Module | float, by: str) -> tuple[Any, ...]:
+    """What kernels are told of a BatchNorm and of the activation after it, or its slope; one more batch is counted."""
+    assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.num_batches_tracked is not None
+    if use := _use.get():
+        use.by = by
+    norm.num_batches_tracked.add_(1)
+    slope = activation if isinstance(activation, float) else getattr(activation, "negative_slope", 0.0)  # of a ReLU
+    return norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps, slope
