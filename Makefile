@@ -1,8 +1,10 @@
 # make run: environment + quickstart; make test: all tests; make lint: ruff and mypy; make docs: the site, in site/
+# make test-extras: the tests that need ONNX, Ray or the page, in an environment of their own
 PYTHON ?= python3
 BIN := .venv/bin
+EXTRAS := .venv-extras/bin
 
-.PHONY: run test lint docs report clean
+.PHONY: run test test-extras lint docs report clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -17,12 +19,20 @@ BIN := .venv/bin
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
+.venv-extras/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-extras
+	$(EXTRAS)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,export,ray,page]' playwright
+	touch $@
+
 run: .venv/ready
 	$(BIN)/engram quickstart
 
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not extras"
 	$(BIN)/engram report --check
+
+test-extras: .venv-extras/ready
+	OMP_NUM_THREADS=1 $(EXTRAS)/python -m pytest -m extras -rs
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -36,4 +46,4 @@ report: .venv/ready
 	$(BIN)/engram report
 
 clean:
-	rm -rf .venv quickstart runs site
+	rm -rf .venv .venv-extras quickstart runs site

@@ -9,7 +9,37 @@ Everything is loaded on first use, so a report needs no torch.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the same names for type checkers, which cannot read the table below
+    from engram.classifier import FewShotClassifier as FewShotClassifier
+    from engram.data.datasets import open_split as open_split
+    from engram.data.store import Store as Store
+    from engram.errors import EngramError as EngramError
+    from engram.evaluation.bench import bench as bench
+    from engram.evaluation.bench import compare as compare
+    from engram.evaluation.evaluate import Result as Result
+    from engram.evaluation.evaluate import evaluate as evaluate
+    from engram.ledger import RunRecord as RunRecord
+    from engram.methods import METHODS as METHODS
+    from engram.nn.backbones.contract import Backbone as Backbone
+    from engram.probes.audit import AuditReport as AuditReport
+    from engram.probes.audit import audit as audit
+    from engram.protocol import Protocol as Protocol
+    from engram.recipes import load_recipe as load_recipe
+    from engram.reproduction.carry_out import reproduce as reproduce
+    from engram.tour import quickstart as quickstart
+    from engram.training.experiment import TrainedRun as TrainedRun
+    from engram.training.experiment import train as train
+    from engram.types import Answers as Answers
+    from engram.types import EmbeddingMethod as EmbeddingMethod
+    from engram.types import Episode as Episode
+    from engram.types import LossTerms as LossTerms
+    from engram.types import Method as Method
+    from engram.types import MethodCard as MethodCard
+    from engram.types import Objective as Objective
+    from engram.types import Prediction as Prediction
+    from engram.types import TrainBatch as TrainBatch
 
 __version__ = "0.1.0"
 
@@ -23,12 +53,16 @@ _LAZY = {
     "Objective": "engram.types",
     "Prediction": "engram.types",
     "TrainBatch": "engram.types",
+    "Backbone": "engram.nn.backbones.contract",
     "EngramError": "engram.errors",
     "Protocol": "engram.protocol",
     "Store": "engram.data.store",
     "open_split": "engram.data.datasets",
     "evaluate": "engram.evaluation.evaluate",
+    "Result": "engram.evaluation.evaluate",
+    "RunRecord": "engram.ledger",
     "audit": "engram.probes.audit",
+    "AuditReport": "engram.probes.audit",
     "METHODS": "engram.methods",
     "load_recipe": "engram.recipes",
     "compare": "engram.evaluation.bench",
@@ -36,6 +70,7 @@ _LAZY = {
     "quickstart": "engram.tour",
     "reproduce": "engram.reproduction.carry_out",
     "train": "engram.training.experiment",
+    "TrainedRun": "engram.training.experiment",
     "bench": "engram.evaluation.bench",
 }
 

@@ -49,6 +49,14 @@ class MethodCard:
     trainable: bool = True
     trained_on: tuple[str, ...] = ("train",)
     exportable: bool = False
+    samples_key: str = ""
+    """The [method] key for how many samples of its posterior an answer averages; "" where it has no posterior."""
+    inner_steps_key: str = ""
+    """The [method] key for the gradient steps in which it adapts to a task; "" where it makes one or none."""
+    query_statistics: bool = False
+    """A [method] key of this name says whether a task's queries are normalised together."""
+    base_classes: bool = False
+    """Keeps something for each class of the training split: [method] n_base_classes."""
     departures: tuple[str, ...] = ()
     """From the paper or its code, both values: ``Subject. Paper: one. Ours: another.`` The method's page lists them."""
     revisions: tuple[Revision, ...] = ()

@@ -11,6 +11,8 @@ from tyro.conf import Positional, arg
 from engram.protocol import ASKED, CHOICES, KEYS, Protocol
 
 _OF_RECIPE = "(default: the recipe's)"
+FLAT = arg(name="")
+"""fields of a dataclass are flags of their own, without its name before them"""
 
 Device = Annotated[str, arg(metavar="DEVICE", help="auto, cpu, cuda or cuda:1")]
 Folder = Annotated[Path, arg(metavar="FOLDER")]
@@ -33,15 +35,17 @@ Precision = Annotated[Literal["fp32", "bf16"] | None, arg(metavar="{fp32,bf16}",
 Statistics = Annotated[
     Literal["with_support", "queries"] | None, arg(metavar="{with_support,queries}", help_behavior_hint=_OF_RECIPE)
 ]
-Names = Annotated[Literal["anonymous", "named"] | None, arg(metavar="{anonymous,named}", help_behavior_hint=_OF_RECIPE)]
 Split = Literal["train", "val", "test"]
 Count = Annotated[int, arg(metavar="N")]
 Bits = Literal[8, 16]
 Figure = Annotated[Path | None, arg(metavar="FILE.svg", help_behavior_hint="(default: none)")]
 AskedRecipe = Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")]
 
+Untrained = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
+
 Recipe = Annotated[Positional[str], arg(metavar="RECIPE")]
 Model = Annotated[Positional[str], arg(metavar="MODEL")]
+OptionalModel = Annotated[Positional[str], arg(metavar="[MODEL]", help_behavior_hint="")]
 Dataset = Annotated[Positional[str | None], arg(metavar="[DATASET]", help_behavior_hint="(default: all)")]
 Match = Annotated[Positional[str], arg(metavar="[MATCH]", help_behavior_hint="(default: every name)")]
 First = Annotated[Positional[Path], arg(metavar="FIRST")]
@@ -91,5 +95,8 @@ def _of_protocol(name: str) -> tuple[str, Any, Any]:
 
 if TYPE_CHECKING:
     Asked = Any
+    AskedInAudit = Any
 else:  # a flag for every key of the protocol that can be asked for
-    Asked = Annotated[make_dataclass("Asked", map(_of_protocol, ASKED)), arg(name="")]
+    Asked = Annotated[make_dataclass("Asked", map(_of_protocol, ASKED)), FLAT]
+    in_audit = ("n_way", "n_shot", "n_query", "names", "pool_classes")
+    AskedInAudit = Annotated[make_dataclass("AskedInAudit", map(_of_protocol, in_audit)), FLAT]

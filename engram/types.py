@@ -86,6 +86,8 @@ class TrainBatch:
 
 @dataclass(frozen=True)
 class Prediction:
+    """What a method answers to an `Episode`."""
+
     log_probs: Tensor
     """(B, Q, n_way), normalised; Bayesian methods average probabilities first."""
     history: History = ()
@@ -95,6 +97,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class LossTerms:
+    """What `Method.loss` gives: the number to descend, and its parts by name."""
+
     total: Tensor
     terms: Mapping[str, Tensor] = field(default_factory=dict)
     """Named parts, for the log; ``accuracy`` where the method knows it."""

@@ -54,7 +54,7 @@ def test_a_trained_run_is_audited(project: Project) -> None:
 
 
 def test_a_leak_is_a_result_and_a_failure_only_on_request(project: Project) -> None:
-    out = project.succeeds("audit", "slots:BySlot", *FEW, "--quick")
+    out = project.succeeds("audit", "--method", "slots:BySlot", *FEW, "--quick")
     assert "leak" in out and "query order" in out
     outcome = project.run("audit", "slots:BySlot", *FEW, "--quick", "--fail-on-leak")
     assert outcome.status == 1 and "leak" in outcome.out and not outcome.err

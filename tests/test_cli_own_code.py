@@ -28,6 +28,12 @@ class NoMethod(nn.Module):
 class NoCard(Method):
     Config = NoConfig
 
+class Floor(Method):
+    card = MethodCard(title="mine", paper="none", batch_norm="none", trainable=False)
+    Config = NoConfig
+    def predict(self, episode, history=()):
+        return Prediction(torch.zeros(*episode.query.shape[:2], episode.n_way).log_softmax(-1))
+
 class NoConfigAtAll(Method):
     card = MethodCard(title="mine", paper="none")
 
@@ -91,6 +97,18 @@ def test_your_own_method_and_backbone(project: Project) -> None:
     assert (record.method, record.recipe["backbone"]) == ("own_code:Complete", "own_code:Small")
     assert record.training["parameters"] == 12
     project.succeeds("bench", "runs/recipe", "--n-sequences", 3)
+
+
+def test_your_own_method_is_benched_by_name(project: Project) -> None:
+    asked = ("--recipe", "recipe.toml", "--n-sequences", 3)
+    project.succeeds("bench", "--method", "own_code:Floor", *asked)
+    record = read_record(project.records()[0])
+    assert (record.method, record.kind) == ("own_code:Floor", "bench")
+    assert record.accuracy == pytest.approx(1 / record.evaluations[0].protocol["n_way"])
+    trainable = project.run("bench", "--method", "own_code:Complete", *asked)
+    assert "must be trained first" in trainable.sentence and "say trainable=False on its card" in trainable.sentence
+    for arguments, told in ((("run", "--method", "chance"), "both 'run' and"), ((), "but neither was given")):
+        assert told in project.run("bench", *arguments, *asked).sentence
 
 
 @pytest.mark.parametrize(

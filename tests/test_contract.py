@@ -167,6 +167,16 @@ def test_the_card_and_config_are_declared(method: Method) -> None:
     assert all(f.default is not f.default_factory for f in fields(type(method).Config))  # every keyword has a default
 
 
+def test_the_card_speaks_for_the_settings(method: Method) -> None:
+    """Commands read and set these keys where the card says so, and nowhere else."""
+    card, keys = type(method).card, {f.name for f in fields(type(method).Config)}
+    assert {card.samples_key, card.inner_steps_key} - {""} <= keys
+    assert card.query_statistics == ("query_statistics" in keys)
+    assert card.base_classes == ("n_base_classes" in keys)
+    assert bool(card.samples_key) or "test_samples" not in keys
+    assert bool(card.inner_steps_key) or "inner_steps" not in keys
+
+
 def test_predictions_are_normalised_log_probabilities(method: Method) -> None:
     for log_probs in answers_of(method, sequence()[0]):
         assert log_probs.shape == (SEQUENCES, N_WAY * N_QUERY, N_WAY)

@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "engram"
 CORE = {"errors", "card", "revisions", "places", "spellings"}
-MODEL = {"types", "protocol", "data", "nn", "methods", "recipes", "ledger", "machine", "models"}
+MODEL = {"types", "protocol", "options", "data", "nn", "methods", "recipes", "ledger", "machine", "models"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "card": set(),
@@ -16,6 +16,8 @@ ALLOWED: dict[str, set[str]] = {
     "spellings": set(),
     "types": set(),
     "protocol": set(),
+    "flags": {"protocol"},
+    "options": {"flags", "protocol"},
     "recipes": {"protocol"},
     "ledger": {"protocol", "recipes"},
     "studies": {"protocol", "ledger", "recipes"},
@@ -39,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
 NUMPY_ONLY = ("engram.evaluation.metrics.", "engram.evaluation.stream_metrics.")
 """statistics that have one definition: a report may use them, they need no torch"""
 NO_TORCH = ("errors", "card", "revisions", "places", "protocol", "ledger", "recipes", "report", "reproduction")
-NO_TORCH += ("studies", "spellings")
+NO_TORCH += ("studies", "options", "flags", "spellings")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

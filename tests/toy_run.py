@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from engram.methods.proto_net import ProtoNet
 from engram.models.checkpoint import PARTS, load
 from engram.nn.backbones.conv import ConvBlock
 from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings
-from engram.training.loop import TrainOutcome, train
+from engram.training.loop import Limits, Running, TrainOutcome, train
 from engram.types import LossTerms, TrainBatch
 
 RECIPE = Recipe(
@@ -123,10 +123,14 @@ def make_stores(seed: int = 0) -> dict[str, Store]:
     return stores
 
 
+QUIET = Running(progress=False, tensorboard=False)
+
+
 def go(folder: Path, recipe: Recipe = RECIPE, **arguments: Any) -> TrainOutcome:
     stores = arguments.pop("stores", None) or make_stores()
-    options: dict[str, Any] = {"device": torch.device("cpu"), "progress": False, "tensorboard": False} | arguments
-    return train(recipe, stores, folder, **options)
+    limits = Limits(**{f.name: arguments.pop(f.name) for f in fields(Limits) if f.name in arguments})
+    running = replace(QUIET, **{f.name: arguments.pop(f.name) for f in fields(QUIET) if f.name in arguments})
+    return train(recipe, stores, folder, **{"device": torch.device("cpu")} | arguments, limits=limits, running=running)
 
 
 def assert_same_end(a: Path, b: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -166,8 +166,7 @@ def likeness(support: Tensor, labels: Tensor, query: Tensor, n_way: int) -> Tens
 
 def samples_posterior(method: Method) -> bool:
     """Whether a method can draw from a posterior over its answers."""
-    names = {f.name for f in fields(method.config)}
-    return "test_samples" in names and getattr(method.config, "bayes", "task") != "none"
+    return method.card.samples_key == "test_samples"  # PLATIPUS draws its `samples` when it is built
 
 
 def on_dark_ground(images: Tensor) -> Tensor:

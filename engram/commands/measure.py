@@ -3,66 +3,41 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 
 from engram import flags
+from engram.options import AuditOptions, BenchOptions
 
 
 def bench(
-    model: flags.Model,
     asked: flags.Asked,
-    recipe: flags.AskedRecipe = None,
-    data: flags.Data = None,
-    results: flags.Results = Path("results/runs"),
-    device: flags.Device = "auto",
-    split: flags.Split = "test",
-    query_statistics: flags.Statistics = None,
-    features: flags.Features = None,
-    predictions: flags.Switch = False,
-    note: flags.Note = "",
+    model: flags.OptionalModel = "",
+    options: Annotated[BenchOptions, flags.FLAT] = BenchOptions(),
 ) -> None:
     """Measure a checkpoint, or a method that needs no training, on frozen tasks; append a run record.
 
     Args:
         model: run or checkpoint folder, or chance, pixel_centroid
-        recipe: whose tasks to answer
-        split: classes the tasks are drawn from
-        query_statistics: queries normalises a task's queries together, where the method adapts to its task
-        predictions: keep the probabilities of every query beside the record
     """
     from engram.evaluation.bench import bench as call
     from engram.ledger import record_path
     from engram.report.console import record_table
 
-    record, _ = call(
-        model, recipe=recipe, data=data, results=results, device=device, split=split, predictions=predictions,
-        note=note, features=features, query_statistics=query_statistics, **vars(asked),
-    )  # fmt: skip
+    record, _ = call(model, **options.given(), **vars(asked))
     Console().print(record_table(record))
-    print(f"record: {record_path(results, record)}")
+    print(f"record: {record_path(options.results, record)}")
+    if record.note != options.note:  # what went wrong on the way
+        print(f"engram: {record.note}", file=sys.stderr)
 
 
 def audit(
-    model: flags.Model,
-    recipe: flags.AskedRecipe = None,
-    data: flags.Data = None,
-    results: flags.Results = Path("results/runs"),
-    device: flags.Device = "auto",
-    split: flags.Split = "test",
-    n_way: flags.Whole = None,
-    n_shot: flags.Whole = None,
-    n_query: flags.Whole = None,
-    stream_length: flags.Count = 8,
-    n_sequences: flags.Count = 100,
-    names: flags.Names = None,
-    pool_classes: flags.Whole = None,
-    features: flags.Features = None,
-    quick: flags.Switch = False,
+    asked: flags.AskedInAudit,
+    model: flags.OptionalModel = "",
+    options: Annotated[AuditOptions, flags.FLAT] = AuditOptions(),
     figure: flags.Figure = None,
     fail_on_leak: flags.Switch = False,
-    note: flags.Note = "",
 ) -> None:
     """Look for channels through which predictions depend on what they should not; append a run record.
 
@@ -70,16 +45,6 @@ def audit(
 
     Args:
         model: run or checkpoint folder, or chance, pixel_centroid
-        recipe: whose data and tasks to ask about
-        split: classes the tasks are drawn from
-        n_way: classes of a task
-        n_shot: support images per class
-        n_query: queries per class
-        stream_length: tasks of a stream
-        n_sequences: independent streams for the statistical probes
-        names: named streams carry the identity of each class
-        pool_classes: classes a stream draws from: few, so that they recur and memory is put to the test
-        quick: the exact probes alone
         figure: draw the findings to this file
         fail_on_leak: exit with status 1 if there is a leak
     """
@@ -87,11 +52,7 @@ def audit(
     from engram.report.audit import audit_table, check_figure, write_figure
 
     check_figure(figure)
-    run = audit_model(
-        model, recipe=recipe, data=data, results=results, device=device, split=split, n_way=n_way, n_shot=n_shot,
-        n_query=n_query, stream_length=stream_length, n_sequences=n_sequences, names=names,
-        pool_classes=pool_classes, quick=quick, note=note, features=features,
-    )  # fmt: skip
+    run = audit_model(model, **options.given(), **vars(asked))
     Console().print(audit_table(run.record.audit, f"audit of {run.record.recipe_name}"))
     print(f"{run.report.summary}\nrecord: {run.record_file}")
     if figure:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 
 from engram import flags
+from engram.options import TrainOptions
 
 
 def quickstart(
@@ -27,59 +30,20 @@ def quickstart(
     call(out=out, seconds=seconds, device=device, seed=seed)
 
 
-def train(
-    recipe: flags.Recipe,
-    data: flags.Data = None,
-    out: flags.RunFolder = None,
-    results: flags.Results = Path("results/runs"),
-    device: flags.Device = "auto",
-    seed: flags.Whole = None,
-    iterations: flags.Whole = None,
-    method: flags.Name = None,
-    backbone: flags.Name = None,
-    dataset: flags.Name = None,
-    precision: flags.Precision = None,
-    max_minutes: flags.Minutes = None,
-    whole_run: flags.Switch = False,
-    resume: flags.Switch = False,
-    test: flags.Switch = True,
-    predictions: flags.Switch = False,
-    plain: flags.Switch = False,
-    micro_batch: flags.Count = 0,
-    features: flags.Features = None,
-    note: flags.Note = "",
-) -> None:
+def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = TrainOptions()) -> None:
     """Train a recipe, test the best weights, append a run record.
 
     Args:
         recipe: a name such as cml_bgnn/glyphs_5w1s (see engram list) or the path of a TOML file
-        out: run folder for checkpoints
-        seed: of weights and training tasks
-        iterations: training steps
-        method: a stem of engram list methods, or package.module:Class for your own
-        backbone: conv32, conv64, conv4, ..., or package.module:Class for your own
-        dataset: a name of engram data, or folder:PATH for your own images
-        precision: bf16 applies on GPUs only
-        max_minutes: stop training after this many minutes, then test
-        whole_run: count the minutes of earlier calls too, where the run is resumed
-        resume: go on from the run folder's last checkpoint
-        test: end after training, without the test protocols
-        predictions: keep the probabilities of every query beside the record
-        plain: no kernels but PyTorch's and no captured steps
-        micro_batch: sequences that go through the model at a time, to fit a smaller card; BatchNorm then sees smaller
-            batches (0: all of a step)
     """
     from engram.report.console import record_table
     from engram.training.experiment import train as call
 
-    run = call(
-        recipe, data=data, out=out, results=results, device=device, seed=seed, iterations=iterations, method=method,
-        backbone=backbone, dataset=dataset, precision=precision, max_minutes=max_minutes, resume=resume, test=test,
-        predictions=predictions, plain=plain, micro_batch=micro_batch, features=features, note=note,
-        whole_run=whole_run,
-    )  # fmt: skip
+    run = call(recipe, **options.given())
     Console().print(record_table(run.record))
     print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")
+    if run.record.note != options.note:  # what went wrong on the way
+        print(f"engram: {run.record.note}", file=sys.stderr)
 
 
 def features(model: flags.Model, out: flags.Target, data: flags.Data = None, device: flags.Device = "auto") -> None:

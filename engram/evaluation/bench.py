@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.evaluate import Result, evaluate
 from engram.evaluation.metrics import paired_difference
-from engram.evaluation.source import resolve_model
+from engram.evaluation.source import model_name, resolve_model
 from engram.ledger import (
-    RESULTS,
     Evaluation,
     RunRecord,
     check_results_folder,
@@ -25,36 +26,34 @@ from engram.ledger import (
 from engram.machine.device import choose_device, kept_memory
 from engram.machine.failures import explained
 from engram.models.features import open_stores
+from engram.options import ASKABLE, BenchKeywords, BenchOptions
 from engram.recipes.protocols import protocols_of
 
 
 def bench(
-    model: str | Path,
-    *,
-    recipe: str | None = None,
-    data: str | Path | None = None,
-    results: str | Path = RESULTS,
-    device: str = "auto",
-    split: str = "test",
-    predictions: bool = False,
-    progress: bool = True,
-    note: str = "",
-    features: str | Path | None = None,
-    store: Store | None = None,
-    query_statistics: str | None = None,
-    **changes: Any,
+    model: str | Path = "", *, store: Store | None = None, progress: bool = True, **options: Unpack[BenchKeywords]
 ) -> tuple[RunRecord, tuple[Result, ...]]:
     """Answer a recipe's protocols with a checkpoint folder, or with an untrained method by name and a recipe.
 
-    ``features`` is a folder of `engram.models.features.write_features`, used in place of the dataset's images.
-    ``query_statistics`` ("with_support" or "queries") asks MAML and its like otherwise than their recipe says.
-    ``changes`` replace fields of the protocol: n_way, n_shot, n_query, n_sequences, slot_order, stream_length, ...
+    ``store`` is asked in place of the dataset's split. Options are those of `engram bench`
+    (`engram.options.BenchOptions`) and other fields of `engram.Protocol`, each in place of what the recipe says:
+
+    - n_way, n_shot, n_query, n_sequences, stream_length, slot_order, names, ...: the tasks;
+    - recipe: whose tasks to answer; method: in place of a run folder, ``package.module:Class`` for your own;
+    - features: a folder of `engram.models.features.write_features`, used in place of the dataset's images;
+    - query_statistics: asks MAML and its like otherwise than their recipe says;
+    - data, results, device, split, predictions, note.
     """
-    where, results = choose_device(device), Path(results)
-    source = resolve_model(str(model), recipe, features is not None, changes.get("test_samples") or 0, query_statistics)
+    how = BenchOptions.read("bench", options, also=ASKABLE)
+    changes: dict[str, Any] = {key: value for key, value in options.items() if key in ASKABLE}
+    where, results = choose_device(how.device), Path(how.results)
+    samples = changes.get("test_samples") or 0
+    source = resolve_model(
+        model_name(model, how.method), how.recipe, how.features is not None, samples, how.query_statistics
+    )
     check_results_folder(results)
-    opened = store or open_stores(source.asked.data.dataset, (split,), data, features)[split]
-    protocols = protocols_of(source.asked, split, **changes)
+    opened = store or open_stores(source.asked.data.dataset, (how.split,), how.data, how.features)[how.split]
+    protocols = protocols_of(source.asked, how.split, **changes)
     for protocol in protocols:
         protocol.check(opened)
     blank, clock = source.blank_record("bench", where, opened), time.monotonic()
@@ -63,23 +62,32 @@ def bench(
         on_device = opened.to(where) if where.type == "cuda" else opened
         asked = [replace(p, batch_norm=method.card.batch_norm) for p in protocols]
         tests = tuple(evaluate(method, on_device, p, where, progress=progress) for p in asked)
-    training = {"features": opened.info.source} if features else {}
-    record = replace(blank, seconds=round(time.monotonic() - clock, 3), training=training, note=note)
-    stem = record_path(results, record).with_suffix("").name
-    evaluations = []
-    for i, test in enumerate(tests):
-        _save_tasks(test, results / f"tasks/{stem}.{i}.npz", predictions)
-        evaluations.append(test.to_evaluation(f"tasks/{stem}.{i}.npz"))
-    record = replace(record, evaluations=evaluations)
+    training = {"features": opened.info.source} if how.features else {}
+    record = replace(blank, seconds=round(time.monotonic() - clock, 3), training=training, note=how.note)
+    record = with_tests(record, tests, results, how.predictions)
     write_record(results, record)
     return record, tests
 
 
-def _save_tasks(result: Result, path: Path, predictions: bool) -> None:
-    try:
-        result.save_tasks(path, predictions)
-    except OSError as error:
-        raise EngramError(f"the per-task results {path} could not be written: {error.strerror or error}") from error
+def with_tests(record: RunRecord, tests: Sequence[Result], folder: Path, predictions: bool) -> RunRecord:
+    """The record with what was answered, and per-task results beside it.
+
+    Where those cannot be written, as on a full disk, the record says so in its note and names no file: the numbers
+    have been earned all the same.
+    """
+    stem = record_path(folder, record).with_suffix("").name
+    evaluations, note = [], record.note
+    for i, test in enumerate(tests):
+        file = f"tasks/{stem}.{i}.npz"
+        try:
+            test.save_tasks(folder / file, predictions)
+        except OSError as error:
+            with suppress(OSError):
+                (folder / file).unlink()  # half a file is none
+            told = f"the per-task results {folder / file} could not be written: {error.strerror or error}"
+            note, file = "; ".join(filter(None, (note, told))), ""
+        evaluations.append(test.to_evaluation(file))
+    return replace(record, evaluations=evaluations, note=note)
 
 
 def compare(first: Path, second: Path) -> list[dict[str, Any]]:

@@ -30,13 +30,33 @@ SIDE_BY_SIDE = 8
 """streams that go together even where they are too long to go whole: one step at a time would waste the device"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
+    """One protocol answered by one model."""
+
     protocol: Protocol
     tasks_digest: str
+    """of the frozen index list: equal digests mean equal questions"""
     metrics: dict[str, Any]
+    """all of `engram.evaluation.metrics.summarise`, and ``stream`` for streams"""
     outcomes: Outcomes
+    """every answer"""
     seconds: float
+
+    @property
+    def accuracy(self) -> float:
+        """A fraction of 1."""
+        return float(self.metrics["accuracy"])
+
+    @property
+    def interval(self) -> float:
+        """Half-width of the 95 % interval of `accuracy` over independent sequences."""
+        return float(self.metrics["interval"])
+
+    def __repr__(self) -> str:
+        asked = self.protocol
+        tasks = f"{asked.dataset} {asked.split}, {asked.n_way}-way {asked.n_shot}-shot, {asked.n_sequences} sequences"
+        return f"Result({tasks}: {100 * self.accuracy:.2f} ± {100 * self.interval:.2f} %)"
 
     def to_evaluation(self, tasks_file: str = "") -> Evaluation:
         return Evaluation(self.protocol.to_dict(), self.tasks_digest, self.metrics, round(self.seconds, 3), tasks_file)
@@ -59,22 +79,28 @@ def evaluate(
     seed_samples: int = 0,
     progress: bool = False,
 ) -> Result:
-    """Answer a protocol's frozen tasks in evaluation mode. ``seed_samples`` seeds methods that draw samples."""
+    """Answer a protocol's frozen tasks in evaluation mode. ``seed_samples`` seeds methods that draw samples.
+
+    The global random state is left as it was.
+    """
     protocol = protocol.for_store(store)
     check_can_answer(method, protocol)
     tasks = frozen_tasks(store, protocol)
     training = method.training
     method.eval()
-    torch.manual_seed(seed_samples) if method.card.stochastic else None
     started = time.perf_counter()
     pieces = []
     console = Console(stderr=True)
+    on_gpu = [torch.device(device)] if torch.device(device).type == "cuda" else []
     try:
         with (
+            torch.random.fork_rng(on_gpu),
             Progress(console=console, disable=not (progress and console.is_terminal), transient=True) as bar,
             encoded(method, store, tasks, device, MAX_IMAGES[torch.device(device).type]) as asked,
         ):
             job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=tasks.n_sequences)
+            if method.card.stochastic:
+                torch.manual_seed(seed_samples)
             at_once = _tasks_at_once(tasks, device)
             size = max(at_once // tasks.stream_length, min(SIDE_BY_SIDE, at_once))
             for start in range(0, tasks.n_sequences, size):

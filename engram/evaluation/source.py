@@ -68,6 +68,14 @@ class Source:
         )
 
 
+def model_name(model: str | Path, method: str | None) -> str:
+    """The one of a run folder and a method that was given."""
+    if bool(str(model)) == bool(method):
+        both = f"both '{model}' and method = '{method}' were given" if method else "neither was given"
+        raise EngramError(f"a run folder or a method is needed, but {both}: name one of them")
+    return method or str(model)
+
+
 def resolve_model(
     model: str,
     recipe: str | None,
@@ -87,25 +95,7 @@ def resolve_model(
         raise EngramError(f"query_statistics = '{query_statistics}' is for trained models, not for '{model}'")
     if test_samples:
         raise EngramError(f"test_samples = {test_samples} is for trained models with a posterior, not for '{model}'")
-    return _on_features(model, recipe) if on_features and model in METHODS else _untrained(model, recipe)
-
-
-def _on_features(model: str, recipe: str | None) -> Source:
-    if recipe is None:
-        raise EngramError(f"'{model}' needs --recipe to say which settings and tasks, such as {model}/mini_5w1s_named")
-    asked = load_recipe(recipe)
-    own = asked
-    if asked.method != model:
-        name = f"{model}/{asked.name.split('/')[-1]}"  # its own, or it would pass as the recipe's result
-        own = replace(asked, name=name, method=model, method_settings={}, paper=None)
-
-    def build(store: Store) -> Method:
-        method = build_method(own, store.image_shape, torch.device("cpu"))
-        if count := sum(p.numel() for p in method.parameters()):
-            raise EngramError(f"'{model}' has {count} weights that must be trained first: engram train {own.name}")
-        return method
-
-    return Source(build, own, asked)
+    return _untrained(model, recipe, on_features)
 
 
 def _from_folder(model: str, recipe: str | None, test_samples: int, query_statistics: str | None) -> Source:
@@ -117,20 +107,23 @@ def _from_folder(model: str, recipe: str | None, test_samples: int, query_statis
             f"is for {asked.method}: give a recipe of {checkpoint.state.method}"
         )
 
-    config = resolve_method(asked.method).Config
-    key = next((key for key in ("test_samples", "samples") if hasattr(config, key)), "")
-    if test_samples and (not key or checkpoint.recipe.method_settings.get("bayes") == "none"):
-        raise EngramError(f"{model} is a {asked.method}, which has no posterior to draw {test_samples} samples from")
-    if query_statistics and not hasattr(config, "query_statistics"):
+    card = resolve_method(asked.method).card
+    if query_statistics and not card.query_statistics:
         raise EngramError(f"{model} is a {asked.method}, which does not normalise queries with those of its task")
+    no_posterior = f"{model} is a {asked.method}, which has no posterior to draw {test_samples} samples from"
+    if test_samples and not card.samples_key:
+        raise EngramError(no_posterior)
     switched = {"query_statistics": query_statistics} if query_statistics else {}
-    settings = switched | ({key: test_samples} if test_samples else {})
+    settings = switched | ({card.samples_key: test_samples} if test_samples else {})
     # Whoever switches has another recipe's model, that of the preset which differs in nothing else.
     own = replace(checkpoint.recipe, method_settings={**checkpoint.recipe.method_settings, **switched})
 
     def build(store: Store) -> Method:
         _check_images(model, checkpoint, store)
-        return load_method(checkpoint, torch.device("cpu"), None, **settings)
+        method = load_method(checkpoint, torch.device("cpu"), None, **settings)
+        if test_samples and not method.card.samples_key:  # its settings do without one
+            raise EngramError(no_posterior)
+        return method
 
     state = checkpoint.state
     return Source(build, own, asked, state.run_id, state.revision, state.start)
@@ -150,29 +143,31 @@ def _check_images(model: str, checkpoint: Checkpoint, store: Store) -> None:
         )
 
 
-def _untrained(model: str, recipe: str | None) -> Source:
+def _untrained(model: str, recipe: str | None, on_features: bool) -> Source:
+    """A floor; on features also a method without weights of its own, which keeps the recipe's backbone settings."""
     untrained = [stem for stem, kind in METHODS.items() if not kind.card.trainable]
     if ":" not in model and model not in METHODS:
         raise EngramError(f"there is neither a run folder nor an untrained method '{model}'{nearest(model, untrained)}")
-    if resolve_method(model).card.trainable:
-        raise EngramError(f"'{model}' is a method that must be trained first: engram train, then give its run folder")
-    if recipe is None:
+    if not on_features and resolve_method(model).card.trainable:
+        own_way = ", or say trainable=False on its card" if ":" in model else ""
         raise EngramError(
-            f"'{model}' needs --recipe to say which data and tasks, such as --recipe proto_net/glyphs_5w1s"
+            f"'{model}' is a method that must be trained first: engram train, then give its run folder{own_way}"
         )
-    asked = load_recipe(recipe)
-    own = (
-        asked
-        if asked.method == model
-        else replace(
-            asked,
-            name=f"{model}/{asked.name.split('/')[-1]}",  # its own, or the floor would pass as the recipe's result
-            method=model,
-            method_settings={},
-            backbone="flatten",
-            backbone_settings={},
-            backbone_weights="",
-            paper=None,
-        )
-    )
-    return Source(lambda store: build_method(own, store.image_shape, torch.device("cpu")), own, asked)
+    if recipe is None:
+        example = f"{model}/mini_5w1s_named" if on_features else "proto_net/glyphs_5w1s"
+        raise EngramError(f"'{model}' needs --recipe to say which data and tasks, such as --recipe {example}")
+    asked = own = load_recipe(recipe)
+    if asked.method != model:
+        name = f"{model}/{asked.name.split('/')[-1]}"  # its own, or the floor would pass as the recipe's result
+        own = replace(asked, name=name, method=model, method_settings={}, paper=None)
+        if not on_features:
+            own = replace(own, backbone="flatten", backbone_settings={}, backbone_weights="")
+
+    def build(store: Store) -> Method:
+        method = build_method(own, store.image_shape, torch.device("cpu"))
+        count = sum(p.numel() for p in method.parameters()) if method.card.trainable else 0
+        if count:
+            raise EngramError(f"'{model}' has {count} weights that must be trained first: engram train {own.name}")
+        return method
+
+    return Source(build, own, asked)

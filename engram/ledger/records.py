@@ -41,8 +41,10 @@ class Evaluation:
     """per-task results beside the record, compressed"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunRecord:
+    """All that is needed to judge a number: what was run, on what, and what came out."""
+
     run_id: str
     kind: Literal["train", "bench", "audit", "import"]
     status: Literal["finished", "interrupted", "failed"]
@@ -76,6 +78,28 @@ class RunRecord:
     version: int = LEDGER_VERSION
     filed_as: str = ""
     """how the name of its file begins where that is not `run_stem`; never written, for the file says it"""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the first protocol answered, a fraction of 1; None where there is none."""
+        return self.evaluations[0].metrics.get("accuracy") if self.evaluations else None
+
+    @property
+    def interval(self) -> float | None:
+        """Half-width of the 95 % interval of `accuracy` over independent sequences."""
+        return self.evaluations[0].metrics.get("interval") if self.evaluations else None
+
+    @property
+    def summary(self) -> str:
+        """``proto_net/glyphs_quick, train finished, seed 111, 97.31 ± 0.42 %``"""
+        name = self.recipe_name if "/" in self.recipe_name else f"{self.method} {self.recipe_name}"
+        words = [name, f"{self.kind} {self.status}", f"seed {self.seed}"]
+        if self.accuracy is not None:
+            words.append(f"{100 * self.accuracy:.2f}" + (f" ± {100 * self.interval:.2f} %" if self.interval else " %"))
+        return ", ".join(words)
+
+    def __repr__(self) -> str:
+        return f"RunRecord({self.run_id}: {self.summary})"
 
     @property
     def origin(self) -> tuple[Any, ...]:

@@ -99,6 +99,7 @@ class CmlBgnn(EmbeddingMethod):
         continual=True,
         slot_memory=True,
         semi_supervised=True,
+        samples_key="test_samples",
         departures=(
             "Adjacency. Paper: one channel, D^-1/2 A D^-1/2, the first one raw. Public code: two channels, EGNN's "
             "row-wise update with the edges before as a prior. Ours: `edges`; in the paper's form the first is "
@@ -148,6 +149,7 @@ class CmlBgnn(EmbeddingMethod):
             continual=config.history != "none",
             slot_memory=config.history == "slot",
             stochastic=config.bayes != "none" and config.test_samples > 0,
+            samples_key="test_samples" if config.bayes != "none" else "",
         )
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:

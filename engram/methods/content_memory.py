@@ -63,6 +63,7 @@ class ContentMemory(EmbeddingMethod):
         paper="ours, after CML-BGNN by Luo et al., AAAI 2020",
         transductive=True,
         continual=True,
+        samples_key="test_samples",
         departures=(
             "eqs. 5 and 7: class means and cosines under a learned metric (CML-BGNN: node and edge networks)",
             "eq. 6: past and present of a class are mixed by how many pictures stand behind each (CML-BGNN: a learned "
@@ -79,7 +80,12 @@ class ContentMemory(EmbeddingMethod):
         sizes = (inputs, config.width, config.n_layers, config.capacity)
         self.graph = ContentGraph(*sizes, self.bayes, config.transductive, config)
         stochastic = self.bayes and config.test_samples > 0
-        self.card = replace(type(self).card, transductive=config.transductive, stochastic=stochastic)
+        self.card = replace(
+            type(self).card,
+            transductive=config.transductive,
+            stochastic=stochastic,
+            samples_key="test_samples" if self.bayes else "",
+        )
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         return self._classify([episode], history)[0]

@@ -59,6 +59,7 @@ class Lwof(EmbeddingMethod):
     card = MethodCard(
         title="LwoF",
         paper="Gidaris & Komodakis, Dynamic Few-Shot Visual Learning without Forgetting, CVPR 2018",
+        base_classes=True,
         departures=(
             "Base weights. Reference: from stage one's cosine classifier. Ours: the same with `base_start = "
             '"stage_one"`, else N(0, 2/d) and learnt in stage two by the same loss, over an encoder trained as a '

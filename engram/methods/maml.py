@@ -38,6 +38,8 @@ class Maml(Method):
         class_equivariant=False,
         batch_norm="support",
         fixed_ways=True,
+        inner_steps_key="inner_steps",
+        query_statistics=True,
         departures=(
             "Queries at test. Reference: normalised together, K per class. Ours: each alone with the support set, 15 "
             "and 1 per class; the `_reference` recipes: together, K and 15.",

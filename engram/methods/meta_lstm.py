@@ -80,6 +80,7 @@ class MetaLstm(Method):
         class_equivariant=False,
         batch_norm="support",
         fixed_ways=True,
+        inner_steps_key="updates",
         departures=(
             "Mini-batches. Reference: of 5 (1-shot) or 25 (5-shot) images, which is the whole support set. Ours: "
             "always the whole support set.",

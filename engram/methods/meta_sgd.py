@@ -35,6 +35,7 @@ class MetaSgd(Method):
         class_equivariant=False,
         batch_norm="support",
         fixed_ways=True,
+        query_statistics=True,
         departures=(
             "Queries at test. Paper: normalised together (assumed, as in MAML). Ours: each alone with the support set; "
             "the `_reference` recipes: together.",

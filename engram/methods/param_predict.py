@@ -54,6 +54,7 @@ class ParamPredict(EmbeddingMethod):
     card = MethodCard(
         title="Param_Predict",
         paper="Qiao et al., Few-Shot Image Recognition by Predicting Parameters from Activations, CVPR 2018",
+        base_classes=True,
         departures=(
             "Classes. Paper: encoder and map learn from train and validation classes (80), so no step can be chosen on "
             "them. Ours: from train alone (64), and validation chooses the weights.",

@@ -49,6 +49,9 @@ class Platipus(Method):
         class_equivariant=False,
         batch_norm="support",
         fixed_ways=True,
+        samples_key="samples",
+        inner_steps_key="inner_steps",
+        query_statistics=True,
         departures=(
             "Queries at test. Paper: normalised together (assumed, as in MAML). Ours: each alone with the support set; "
             "the `_reference` recipes: together.",

@@ -44,6 +44,8 @@ class Reptile(Method):
         support_order_invariant=False,
         batch_norm="support",
         fixed_ways=True,
+        inner_steps_key="inner_steps",
+        query_statistics=True,
         departures=(
             "Second moment of the inner Adam. Reference: handed on from task to task, into evaluation too. Ours: the "
             "same, but the tasks of a step start from one moment and leave their mean.",

@@ -101,6 +101,7 @@ class Tadam(Method):
     card = MethodCard(
         title="TADAM",
         paper="Oreshkin, Rodriguez & Lacoste, TADAM: Task dependent adaptive metric, NeurIPS 2018",
+        base_classes=True,
         departures=(
             "Base classes in running statistics. Public code: their images pass the encoder in every step, and once "
             "more where they are learned. Ours: once in every step, and a coin leaves the update out or makes it, with "

@@ -104,6 +104,7 @@ class Wdae(EmbeddingMethod):
     card = MethodCard(
         title="wDAE",
         paper="Gidaris & Komodakis, Generating Classification Weights with GNN Denoising Autoencoders, CVPR 2019",
+        base_classes=True,
         departures=(
             "Base weights. Paper: stage one's cosine classifier, as it is. Ours: the same with `base_start = "
             '"stage_one"`, else learnt beside the denoiser by stage one\'s loss on `class_batch`, without the '

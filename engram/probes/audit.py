@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import torch
 
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.store import Store
-from engram.errors import EngramError
+from engram.errors import EngramError, nearest
 from engram.evaluation.can_answer import check_can_answer
+from engram.options import DRAWN, AuditOptions, Drawn
 from engram.probes.asking import Asker, only_tasks
 from engram.probes.catalogue import SELECTION, Finding, Verdict
 from engram.probes.exact import Streams, exact_findings
@@ -24,12 +25,16 @@ from engram.protocol import Protocol
 from engram.types import Method, MethodCard
 
 EXACT_STREAMS = 3
+STREAMS = {"stream_length": AuditOptions.stream_length, "n_sequences": AuditOptions.n_sequences}
+"""asked unless a call says otherwise"""
 LEAST_SEQUENCES = 20
 """below it neither the spread nor the t quantile can be trusted"""
 
 
 @dataclass(frozen=True)
 class AuditReport:
+    """What an audit found, probe by probe: ``report.verdict``, ``report.summary``, ``report["company"]``."""
+
     findings: tuple[Finding, ...]
     seconds: float
     protocol: Protocol
@@ -66,45 +71,25 @@ def audit(
     method: Method,
     store: Store,
     *,
-    n_way: int = 5,
-    n_shot: int = 1,
-    n_query: int = 1,
-    stream_length: int = 8,
-    n_sequences: int = 100,
-    names: Literal["anonymous", "named"] = "anonymous",
-    pool_classes: int = 0,
     device: torch.device | str = "cpu",
-    seed: int = 0,
     train_order: SlotOrder = "shuffled",
-    labelled_fraction: float = 1.0,
-    drop_unlabelled: bool = False,
-    hidden_labels_shown: bool = False,
     chosen_on: str = "",
     quick: bool = False,
+    **asked: Unpack[Drawn],
 ) -> AuditReport:
     """Audit a method in evaluation mode; the same arguments give the same findings.
 
     ``train_order`` is the slot order the method was trained in: streams are listed that way before a probe changes
     anything, and the worth of the past is measured in it. The class-order and noise probes use both orders always.
     ``chosen_on`` is the split its weights were chosen on, "" where nobody knows. ``quick`` leaves the statistical
-    probes out.
+    probes out. ``asked`` are the fields of a protocol that `engram.options.Drawn` names: n_way = 5, n_shot = 1,
+    n_query = 1, stream_length = 8, n_sequences = 100, names, pool_classes, seed, ...
     """
+    if unknown := [key for key in asked if key not in DRAWN]:
+        raise EngramError(f"audit has no option '{unknown[0]}'{nearest(unknown[0], DRAWN)}")
+    drawn: dict[str, Any] = STREAMS | {key: value for key, value in asked.items() if value is not None}
     protocol = Protocol(
-        store.info.dataset,
-        store.info.split,
-        n_way=n_way,
-        n_shot=n_shot,
-        n_query=n_query,
-        labelled_fraction=labelled_fraction,
-        drop_unlabelled=drop_unlabelled,
-        hidden_labels_shown=hidden_labels_shown,
-        slot_order=train_order,
-        stream_length=stream_length,
-        names=names,
-        pool_classes=pool_classes,
-        batch_norm=method.card.batch_norm,
-        n_sequences=n_sequences,
-        seed=seed,
+        store.info.dataset, store.info.split, slot_order=train_order, batch_norm=method.card.batch_norm, **drawn
     ).for_store(store)
     return _audit(method, store, protocol, device, quick, chosen_on)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from engram.ledger import Evaluation, Ledger, RunRecord, newest
@@ -28,13 +30,32 @@ class ResultRow:
     """another row has the same recipe and protocol but other settings, such as another seed"""
 
 
+@dataclass(frozen=True, eq=False)
+class _These:
+    """Equal where all records are the very same objects: reading them all again would take as long as the rows."""
+
+    records: tuple[RunRecord, ...]
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.records)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _These) and list(map(id, self.records)) == list(map(id, other.records))
+
+
 def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     """Finished train and bench runs, the latest of equal ones; failed runs keep a row of their own.
 
     Equal means: the same recipe digest, origin, protocol and tasks. A failed run neither replaces a result nor is
-    replaced. An interrupted run stands until a later run of the same recipe has finished.
+    replaced. An interrupted run stands until a later run of the same recipe has finished. Every section of a report
+    asks for them, so they are made once.
     """
-    ledger = Ledger(records)
+    return list(_rows(_These(tuple(records))))
+
+
+@lru_cache(maxsize=2)
+def _rows(these: _These) -> list[ResultRow]:
+    ledger = Ledger(these.records)
     found = newest(ledger.given, lambda answer: answer.question).values()
     rows = [_row(ledger, answer.record, answer.evaluation) for answer in found]
     rows += [_row(ledger, record, None) for record in ledger.unanswered]
@@ -73,8 +94,9 @@ def _order(row: ResultRow) -> tuple[Any, ...]:
 
 def _mark_shared_names(rows: list[ResultRow]) -> list[ResultRow]:
     names = [(r.record.recipe_name, r.record.method, _canonical(r.protocol)) for r in rows]
+    counts = Counter(names)
     return [
-        ResultRow(r.record, r.evaluation, r.protocol, r.trained, shared_name=names.count(name) > 1)
+        ResultRow(r.record, r.evaluation, r.protocol, r.trained, shared_name=counts[name] > 1)
         for r, name in zip(rows, names, strict=True)
     ]
 

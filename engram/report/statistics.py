@@ -17,9 +17,8 @@ from math import sqrt
 
 import numpy as np
 
-NORMAL = 1.959964
-T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060)
-"""97.5 % quantiles of Student's t with 1, 2, ... degrees of freedom"""
+from engram.evaluation.metrics import t_quantile
+
 Seeds = Sequence[np.ndarray]
 """for each seed the accuracies (n,) on the same sequences"""
 
@@ -55,17 +54,6 @@ class Difference:
         return "clear" if self.seeds > 1 else "clear for this seed"
 
 
-def t_quantile(freedom: float) -> float:
-    """97.5 % quantile of Student's t: a table up to 8, linear in 1/f between entries, then Cornish and Fisher's."""
-    if freedom >= len(T_QUANTILES):
-        z = NORMAL
-        first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-        third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-        return z + first / freedom + second / freedom**2 + third / freedom**3
-    places = 1 / np.arange(len(T_QUANTILES), 0, -1)
-    return float(np.interp(1 / max(1.0, freedom), places, T_QUANTILES[::-1]))
-
-
 def estimate(values: Seeds) -> Estimate:
     """Mean over seeds and sequences with its interval."""
     if len(values) == 1:
@@ -78,7 +66,7 @@ def estimate(values: Seeds) -> Estimate:
     return Estimate(
         float(np.mean([v.mean() for v in values])),
         t_quantile(parts.freedom) * sqrt(variance),
-        NORMAL * sqrt(parts.tasks),
+        t_quantile(parts.task_freedom) * sqrt(parts.tasks),
         deviation,
         len(values),
         len(values[0]),

@@ -7,20 +7,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.evaluation.bench import with_tests
 from engram.evaluation.evaluate import Result, evaluate
 from engram.ledger import (
-    RESULTS,
     RunRecord,
     check_results_folder,
     current_commit,
     new_run_id,
-    record_path,
     run_stem,
     software_versions,
     utc_now,
@@ -30,32 +29,57 @@ from engram.machine.device import choose_device, describe_device, kept_memory
 from engram.machine.failures import explain
 from engram.models.build import resolve_method, revisions
 from engram.models.features import SPLITS, check_maker, open_stores
+from engram.options import TrainKeywords, TrainOptions
 from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.recipes.protocols import protocols_of
-from engram.training.loop import TrainOutcome
+from engram.training.loop import Limits, OnValidation, Running, TrainOutcome
 from engram.training.loop import train as run_loop
 from engram.types import Method
 
+CHANGES = {
+    "train": ("seed", "iterations", "precision"),
+    "data": ("dataset",),
+    "recipe": ("backbone", "method"),
+}
+"""what a call may change of a recipe, by the table it stands in"""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class TrainedRun:
+    """What `engram.train` leaves: ``run.accuracy`` for short, ``run.method`` to go on with, ``run.folder`` to bench."""
+
     record: RunRecord
     record_file: Path
     method: Method
+    """with the best weights on validation, in evaluation mode"""
     results: tuple[Result, ...]
+    """one for each test protocol, with every answer; () where the run was not tested"""
     folder: Path
+    """of its checkpoints, and of TensorBoard's event files in ``tensorboard``"""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the first test protocol, a fraction of 1; None where the run was not tested."""
+        return self.record.accuracy
+
+    @property
+    def interval(self) -> float | None:
+        """Half-width of the 95 % interval of `accuracy`."""
+        return self.record.interval
+
+    def __repr__(self) -> str:
+        return f"TrainedRun({self.record.summary}, folder={str(self.folder)!r})"
 
 
-def adapt(recipe: Recipe, overrides: Mapping[str, Any]) -> Recipe:
-    """The recipe with command-line overrides: seed, backbone, dataset, iterations; None keeps the recipe's value.
+def adapt(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """The recipe with what a call changes: the keys of `CHANGES`; None, or no key, keeps the recipe's value.
 
     Another method than the recipe's has no claim to the recipe's published figure, and another backbone none to the
     settings of the recipe's.
     """
-    given = {k: v for k, v in overrides.items() if v is not None}
-    train = replace(recipe.train, **{k: given[k] for k in ("seed", "iterations", "precision") if k in given})
-    data = replace(recipe.data, **{k: given[k] for k in ("dataset",) if k in given})
-    changed = replace(recipe, train=train, data=data, **{k: given[k] for k in ("backbone", "method") if k in given})
+    given = {table: {k: changes[k] for k in keys if changes.get(k) is not None} for table, keys in CHANGES.items()}
+    train, data = replace(recipe.train, **given["train"]), replace(recipe.data, **given["data"])
+    changed = replace(recipe, train=train, data=data, **given["recipe"])
     if changed.backbone != recipe.backbone:
         changed = replace(changed, backbone_settings={})
     check_recipe(changed, changed.name)
@@ -65,62 +89,60 @@ def adapt(recipe: Recipe, overrides: Mapping[str, Any]) -> Recipe:
 def train(
     recipe: str | Recipe,
     *,
-    data: str | Path | None = None,
-    out: str | Path | None = None,
-    results: str | Path = RESULTS,
-    device: str = "auto",
-    seed: int | None = None,
-    iterations: int | None = None,
-    method: str | None = None,
-    backbone: str | None = None,
-    dataset: str | None = None,
-    precision: str | None = None,
-    max_minutes: float | None = None,
-    whole_run: bool = False,
-    resume: bool = False,
-    test: bool = True,
-    predictions: bool = False,
-    plain: bool = False,
-    micro_batch: int = 0,
-    progress: bool = True,
-    note: str = "",
-    features: str | Path | None = None,
     stores: Mapping[str, Store] | None = None,
+    on_validation: OnValidation | None = None,
+    progress: bool = True,
+    **options: Unpack[TrainKeywords],
 ) -> TrainedRun:
     """Train a recipe, answer its test protocols with the best-on-validation weights, and append a run record.
 
-    ``features`` is a folder of `engram.models.features.write_features`, used in place of the dataset's images.
+    ``stores`` (train, val and test) are used in place of the dataset's. ``on_validation(step, result)`` is called after
+    every validation with an `engram.Result`, for any tracker: ``lambda step, result: tracker.log({"accuracy":
+    result.accuracy}, step)``. Losses and validations are also written for TensorBoard: ``tensorboard --logdir
+    RUN_FOLDER/tensorboard``.
+
+    Options are those of `engram train`, `engram.options.TrainOptions`, each in place of what the recipe says:
+
+    - seed, iterations, method, backbone, dataset, precision: what is trained;
+    - max_minutes, whole_run, resume, plain, micro_batch: how far and how;
+    - features: a folder of `engram.models.features.write_features`, used in place of the dataset's images;
+    - test = False ends after training; predictions, note, out, results: what is kept, and where;
+    - data, device.
     """
-    results = Path(results)
-    overrides = {"seed": seed, "iterations": iterations, "precision": precision}
-    names = {"method": method, "backbone": backbone, "dataset": dataset}
-    chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, overrides | names)
+    how = TrainOptions.read("train", options)
+    results = Path(how.results)
+    chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, vars(how))
     _check_before(chosen, results)
-    where = choose_device(device)
-    folder = Path(out or Path("runs") / _folder_name(chosen))
-    opened = stores or open_stores(chosen.data.dataset, SPLITS, data, features)
-    if features:
+    where = choose_device(how.device)
+    folder = Path(how.out or Path("runs") / _folder_name(chosen))
+    opened = stores or open_stores(chosen.data.dataset, SPLITS, how.data, how.features)
+    if how.features:
         check_maker(opened["train"], chosen)
-    for protocol in protocols_of(chosen) if test else ():
+    for protocol in protocols_of(chosen) if how.test else ():
         protocol.check(opened["test"])  # before hours of training, not after
-    blank, clock = replace(_blank_record(chosen, where, utc_now()), note=note), time.monotonic()
+    blank, clock = replace(_blank_record(chosen, where, utc_now()), note=how.note), time.monotonic()
     try:
         outcome = run_loop(
-            chosen, opened, folder, device=where, resume=resume, max_minutes=max_minutes, progress=progress,
-            plain=plain, micro_batch=micro_batch, whole_run=whole_run,
-        )  # fmt: skip
-        tests = _test(outcome, chosen, opened, where, progress) if test and outcome.status == "finished" else ()
+            chosen,
+            opened,
+            folder,
+            device=where,
+            resume=how.resume,
+            limits=Limits(how.max_minutes, whole_run=how.whole_run),
+            running=Running(plain=how.plain, micro_batch=how.micro_batch, progress=progress),
+            on_validation=on_validation,
+        )
+        tests = _test(outcome, chosen, opened, where, progress) if how.test and outcome.status == "finished" else ()
     except Exception as error:
         shown = explain(error, chosen, where)
         _record_failure(blank, results, shown, time.monotonic() - clock)
         if shown is error:
             raise
         raise shown from error
-    if features:
-        outcome = replace(outcome, training={**outcome.training, "features": opened["train"].info.source})
-    record = _complete(blank, outcome, tests, results, predictions, time.monotonic() - clock)
-    path = write_record(results, record)
-    return TrainedRun(record, path, outcome.method, tests, folder)
+    given = {"features": opened["train"].info.source} if how.features else {}
+    record = _complete(blank, outcome, given, time.monotonic() - clock)
+    record = with_tests(record, tests, results, how.predictions)
+    return TrainedRun(record, write_record(results, record), outcome.method, tests, folder)
 
 
 def _folder_name(recipe: Recipe) -> str:
@@ -171,28 +193,14 @@ def _blank_record(recipe: Recipe, device: torch.device, started: str) -> RunReco
     )
 
 
-def _complete(
-    blank: RunRecord,
-    outcome: TrainOutcome,
-    tests: tuple[Result, ...],
-    folder: Path,
-    predictions: bool,
-    seconds: float,
-) -> RunRecord:
-    """The record with what came out, and per-task results beside it."""
-    record = replace(
+def _complete(blank: RunRecord, outcome: TrainOutcome, given: dict[str, str], seconds: float) -> RunRecord:
+    """The record with what came out of training."""
+    return replace(
         blank,
         run_id=outcome.run_id,
         status=outcome.status,
         seconds=round(seconds, 3),
         curves=outcome.curves,
-        training=outcome.training,
+        training=outcome.training | given,
         start=outcome.start,
     )
-    stem = record_path(folder, record).with_suffix("").name
-    evaluations = []
-    for i, result in enumerate(tests):
-        file = f"tasks/{stem}.{i}.npz"
-        result.save_tasks(folder / file, predictions)
-        evaluations.append(result.to_evaluation(file))
-    return replace(record, evaluations=evaluations)

@@ -30,6 +30,7 @@ READ_EVERY = 20
 
 StoppedBy = Literal["iterations", "max_iterations", "max_minutes", "signal"]
 OnValidation = Callable[[int, Result], None]
+"""called with the step and what the validation tasks gave, after every validation"""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,23 @@ class Limits:
         return float("inf") if self.max_minutes is None else 60 * self.max_minutes - seconds
 
 
+@dataclass(frozen=True)
+class Running:
+    """How steps are made and shown. What is learned depends on none of it but precision and, by BatchNorm,
+    micro_batch."""
+
+    precision: str | None = None
+    """in place of the recipe's"""
+    plain: bool = False
+    """without kernels of our own and captured steps"""
+    micro_batch: int = 0
+    """sequences that go through the model at a time; 0: all of a step"""
+    progress: bool = True
+    """a bar on the terminal"""
+    tensorboard: bool = True
+    """event files in the run folder's ``tensorboard``"""
+
+
 def train(
     recipe: Recipe,
     stores: Mapping[str, Store],
@@ -78,14 +96,8 @@ def train(
     *,
     device: torch.device,
     resume: bool = False,
-    max_minutes: float | None = None,
-    max_iterations: int | None = None,
-    whole_run: bool = False,
-    precision: str | None = None,
-    progress: bool = True,
-    tensorboard: bool = True,
-    plain: bool = False,
-    micro_batch: int = 0,
+    limits: Limits = Limits(),
+    running: Running = Running(),
     on_validation: OnValidation | None = None,
 ) -> TrainOutcome:
     """Train a recipe on ``stores["train"]``, validate on ``stores["val"]``, keep checkpoints in ``run_folder``.
@@ -94,20 +106,17 @@ def train(
     run goes by iterations alone, so that it can be repeated, unless ``whole_run`` counts the minutes of earlier calls.
     Ctrl-C and SIGTERM finish the step, save without validating, and give status "interrupted"; a second Ctrl-C leaves
     at once.
-
-    ``plain`` does without kernels of our own and captured steps; ``micro_batch`` sequences go through the model at
-    a time.
     """
-    limits = Limits(max_minutes, max_iterations, whole_run)
-    trainer = Trainer(recipe, stores, Path(run_folder), device, precision, plain, micro_batch)
+    how = running.precision, running.plain, running.micro_batch
+    trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
     if not resume:  # a resumed run has weights of its own
         trainer.start |= start(trainer.method, recipe, stores["train"])
-    with RunLock(trainer.folder), fast_arithmetic(device, plain) as use:
+    with RunLock(trainer.folder), fast_arithmetic(device, running.plain) as use:
         trainer.begin(resume)
         title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"
         with (
-            Display(title, recipe.train.iterations, progress) as display,
-            ScalarLog(trainer.folder / "tensorboard", tensorboard, trainer.iteration) as scalars,
+            Display(title, recipe.train.iterations, running.progress) as display,
+            ScalarLog(trainer.folder / "tensorboard", running.tensorboard, trainer.iteration) as scalars,
             StopRequest() as stop,
         ):
             device_use = DeviceUse(device)

@@ -69,7 +69,7 @@ class Trainer:
 
     def _check_base_classes(self, store: Store) -> None:
         """A base classifier needs a row for every class: known here, before a step fails on the device."""
-        rows = getattr(self.method.config, "n_base_classes", store.n_classes)
+        rows = self.method.config.n_base_classes if self.method.card.base_classes else store.n_classes
         if rows < store.n_classes:
             raise EngramError(
                 f"[method] n_base_classes = {rows} but {store.info.dataset} {store.info.split} has {store.n_classes} "
@@ -133,7 +133,8 @@ class Trainer:
         """The present losses, or without waiting for the device those before. One not finite ends the run here."""
         broken = self.window.read(lag)
         if broken is not None:
-            told, way_out = self.window.told(broken, getattr(self.method.config, "inner_steps", 1))
+            key = self.method.card.inner_steps_key
+            told, way_out = self.window.told(broken, getattr(self.method.config, key) if key else 1)
             raise EngramError(f"{told}; {self._kept(way_out)}")
         return self.window.recent()
 
@@ -152,8 +153,7 @@ class Trainer:
         """Ask the frozen validation tasks, extend the curves and save. Training goes on as if nobody had asked."""
         self.check_weights()
         started = time.monotonic()
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            result = evaluate(self.method, self.val_store, self.validation, self.device)
+        result = evaluate(self.method, self.val_store, self.validation, self.device)
         self._training_mode()
         self.validation_seconds += time.monotonic() - started
         losses = self.window.means()

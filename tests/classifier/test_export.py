@@ -26,6 +26,7 @@ def queries() -> torch.Tensor:
     return torch.randint(0, 256, (4, 3, 84, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
 
 
+@pytest.mark.extras
 @pytest.mark.filterwarnings("ignore")
 def test_onnxruntime_gives_the_same_probabilities(tmp_path: Path, queries: torch.Tensor) -> None:
     pytest.importorskip("onnxscript", reason="ONNX is an extra: pip install 'engram[export]'")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from toy_run import QUIET
 from toy_store import make_store
 
 from engram.data.store import Store
@@ -58,7 +59,7 @@ def recipe(tmp_path: Path) -> str:
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:
     stores = {split: make_store(5, 6, split=split) for split in ("train", "val")}
-    outcome = train(RECIPE, stores, tmp_path / "run", device=torch.device("cpu"), progress=False, tensorboard=False)
+    outcome = train(RECIPE, stores, tmp_path / "run", device=torch.device("cpu"), running=QUIET)
     assert outcome.status == "finished"
     return tmp_path / "run"
 
@@ -113,7 +114,7 @@ def test_samples_of_the_posterior_at_test(tmp_path: Path, store: Store, run_fold
     small = {"n_layers": 1, "width": 4, "history": "none", "train_samples": 2, "bayes": "edge"}
     recipe = replace(RECIPE, name="cml_bgnn/toy", method="cml_bgnn", method_settings=small)
     stores = {split: make_store(5, 6, split=split) for split in ("train", "val")}
-    train(recipe, stores, tmp_path / "bayes", device=torch.device("cpu"), progress=False, tensorboard=False)
+    train(recipe, stores, tmp_path / "bayes", device=torch.device("cpu"), running=QUIET)
     expected, one, many = (
         bench(tmp_path / "bayes", results=tmp_path, store=store, progress=False, device="cpu", **asked)
         for asked in ({}, {"test_samples": 1}, {"test_samples": 400})
@@ -175,7 +176,7 @@ def test_results_that_cannot_be_written_are_told(tmp_path: Path, store: Store, r
 def test_samples_go_to_whatever_a_method_calls_them(tmp_path: Path, store: Store) -> None:
     recipe = replace(RECIPE, method="versa", method_settings={"samples": 4, "width": 8})
     stores = {split: make_store(5, 6, split=split) for split in ("train", "val")}
-    train(recipe, stores, tmp_path / "run", device=torch.device("cpu"), progress=False, tensorboard=False)
+    train(recipe, stores, tmp_path / "run", device=torch.device("cpu"), running=QUIET)
     few, many = (ask(tmp_path / "run", tmp_path / "runs", store, test_samples=s)[0] for s in (1, 400))
     assert few.evaluations[0].metrics["nll"] != many.evaluations[0].metrics["nll"]
 
@@ -183,7 +184,7 @@ def test_samples_go_to_whatever_a_method_calls_them(tmp_path: Path, store: Store
 def test_one_training_answers_with_both_statistics(tmp_path: Path, store: Store, run_folder: Path) -> None:
     recipe = replace(RECIPE, method="maml", method_settings={"n_way": 3, "inner_steps": 1, "test_steps": 1})
     stores = {split: make_store(5, 6, split=split) for split in ("train", "val")}
-    train(recipe, stores, tmp_path / "maml", device=torch.device("cpu"), progress=False, tensorboard=False)
+    train(recipe, stores, tmp_path / "maml", device=torch.device("cpu"), running=QUIET)
     alone = ask(tmp_path / "maml", tmp_path / "runs", store)[0]
     together = ask(tmp_path / "maml", tmp_path / "runs", store, query_statistics="queries")[0]
     assert alone.evaluations[0].protocol["batch_norm"] == "support" and alone.recipe_digest == recipe.digest

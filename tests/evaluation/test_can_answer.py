@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from toy_run import QUIET
 from toy_store import make_store
 
 from engram.data.store import Store
@@ -105,5 +106,5 @@ def test_training_is_refused_before_its_first_step(
     )
     stores = {"train": store, "val": make_store(shape=SHAPE, split="val")}
     with pytest.raises(EngramError, match=told):
-        train(recipe, stores, tmp_path / "run", device=torch.device("cpu"), progress=False)
+        train(recipe, stores, tmp_path / "run", device=torch.device("cpu"), running=QUIET)
     assert not (tmp_path / "run").exists()

@@ -140,7 +140,7 @@ def test_single_tasks_have_no_last_quarter(features: Path) -> None:
 def test_a_method_with_weights_is_refused(features: Path) -> None:
     with pytest.raises(EngramError, match=r"^'cml_bgnn' has \d+ weights that must be trained first: engram train"):
         ask(features, "cml_bgnn")
-    with pytest.raises(EngramError, match="'proto_memory' needs --recipe to say which settings and tasks"):
+    with pytest.raises(EngramError, match="'proto_memory' needs --recipe to say which data and tasks"):
         bench("proto_memory", features=features, results=features.parent / "runs", device="cpu")
     with pytest.raises(EngramError, match="'cml_bgnn' is a method that must be trained first"):
         bench("cml_bgnn", recipe=str(features.parent / "toy.toml"), store=make_store(split="test"), device="cpu")

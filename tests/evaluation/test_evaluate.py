@@ -121,3 +121,25 @@ def test_query_pairs_are_a_metric_where_queries_share_a_graph(toy_store: Store, 
     method = METHODS["egnn"](Flatten(toy_store.image_shape), EgnnConfig(1, 4, transductive))
     metrics = evaluate(method, toy_store, replace(PROTOCOL, n_sequences=2)).metrics
     assert bool(metrics["query_pairs"]) == transductive
+
+
+class Drawing(Method):
+    """Answers with random numbers, as its card says."""
+
+    card = MethodCard(title="drawing", paper="none", stochastic=True, batch_norm="none", trainable=False)
+    Config = NoConfig
+
+    def predict(self, episode: Episode, history: History = ()) -> Prediction:
+        return Prediction(torch.randn(*episode.query.shape[:2], episode.n_way).log_softmax(-1))
+
+
+def test_samples_are_seeded_and_the_global_random_state_is_left_alone(toy_store: Store) -> None:
+    method = Drawing(nn.Identity(), NoConfig())
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    first = evaluate(method, toy_store, PROTOCOL)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(6)
+    again, other = evaluate(method, toy_store, PROTOCOL), evaluate(method, toy_store, PROTOCOL, seed_samples=1)
+    assert np.array_equal(again.outcomes.probabilities, first.outcomes.probabilities)
+    assert not np.array_equal(other.outcomes.probabilities, first.outcomes.probabilities)

@@ -4,6 +4,9 @@ import pytest
 from engram.errors import EngramError
 from engram.evaluation.metrics import Outcomes, interval, paired_difference, summarise
 
+STUDENT = 2.0930
+"""97.5 % quantile of t with 19 degrees of freedom, from a table"""
+
 
 def outcomes(seed: int = 0, shape: tuple[int, ...] = (20, 3, 4), n_way: int = 5) -> Outcomes:
     rng = np.random.default_rng(seed)
@@ -30,7 +33,9 @@ def test_metrics_agree_with_slow_loops() -> None:
     assert metrics["brier"] == pytest.approx(np.mean(brier), rel=1e-5)
     assert metrics["ece"] == pytest.approx(ece, rel=1e-5)
     by_sequence = np.array(hits).reshape(20, -1).mean(1)
-    assert metrics["interval"] == pytest.approx(1.96 * by_sequence.std(ddof=1) / np.sqrt(20))
+    assert metrics["interval"] == pytest.approx(
+        2.0930 * by_sequence.std(ddof=1) / np.sqrt(20), rel=1e-4
+    )  # t, 19 degrees
     assert metrics["accuracy_by_position"] == pytest.approx(np.array(hits).reshape(20, 3, 4).mean((0, 2)).tolist())
 
 

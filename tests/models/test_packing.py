@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_run import RECIPE, make_stores
+from toy_run import QUIET, RECIPE, make_stores
 
 from engram.errors import EngramError
 from engram.evaluation.evaluate import evaluate
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(("bits", "share"), [(16, 1 / 3), (8, 1 / 4)])
 def test_packed_weights_answer_alike_and_are_small(tmp_path: Path, bits: Bits, share: float) -> None:
     stores = make_stores()
-    train(RECIPE, stores, tmp_path / "run", device=CPU, progress=False, tensorboard=False)
+    train(RECIPE, stores, tmp_path / "run", device=CPU, running=QUIET)
     packed = pack(tmp_path / "run", tmp_path / "small", bits)
     protocol = validation_protocol(RECIPE, "running").for_store(stores["val"])
     whole, small = (
@@ -31,4 +31,4 @@ def test_packed_weights_answer_alike_and_are_small(tmp_path: Path, bits: Bits, s
     sizes = [sum(f.stat().st_size for f in folder.rglob("*.safetensors")) for folder in (tmp_path / "run", packed)]
     assert sizes[1] < sizes[0] * share
     with pytest.raises(EngramError, match="holds weights alone, so it cannot be resumed"):
-        train(RECIPE, stores, tmp_path / "small", device=CPU, resume=True, progress=False, tensorboard=False)
+        train(RECIPE, stores, tmp_path / "small", device=CPU, resume=True, running=QUIET)

@@ -17,6 +17,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 if CHROMIUM is None:
     pytest.skip("no Chromium on this machine", allow_module_level=True)
 
+pytestmark = pytest.mark.extras
 WAIT = 60_000
 """milliseconds, for a machine that others use too"""
 

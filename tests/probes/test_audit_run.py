@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from test_bench import RECIPE, TOML
+from toy_run import QUIET
 from toy_store import make_store
 
 from engram.data.store import Store
@@ -33,7 +34,7 @@ def recipe(tmp_path: Path) -> str:
 
 def trained(folder: Path, recipe: Recipe = RECIPE) -> Path:
     stores = {split: make_store(5, 6, split=split) for split in ("train", "val")}
-    train(recipe, stores, folder, device=torch.device("cpu"), progress=False, tensorboard=False)
+    train(recipe, stores, folder, device=torch.device("cpu"), running=QUIET)
     return folder
 
 
@@ -74,7 +75,7 @@ def test_weights_chosen_on_the_test_split_are_a_leak(tmp_path: Path, store: Stor
     stores = {split: make_store(5, 6, split=split) for split in ("train", "val", "test")}
     for recipe, verdict in ((RECIPE, "clean"), (reference, "leak")):
         folder = tmp_path / verdict
-        train(recipe, stores, folder, device=torch.device("cpu"), progress=False, tensorboard=False)
+        train(recipe, stores, folder, device=torch.device("cpu"), running=QUIET)
         found = ask(folder, tmp_path / "runs", store, quick=True).report["selection"]
         assert found.verdict == verdict and "asked on test" in found.detail
     assert load(tmp_path / "leak", "best", RECIPE.method).state.validation["split"] == "test"

@@ -14,6 +14,7 @@ from engram.ledger import Evaluation, RunRecord, write_record
 from engram.methods import METHODS
 from engram.protocol import CLASS_ORDER_MARK
 from engram.recipes import load_recipe
+from engram.report import rows
 from engram.report.rows import result_rows
 from engram.report.sections import rebuild
 from engram.report.tables import (
@@ -313,3 +314,12 @@ def test_a_run_from_before_a_change_of_its_method_says_so_and_gives_way_to_one_o
     table = results_table([old, new], "cml_bgnn")
     assert "revision 0" not in table and "60.00" in table and "50.00" not in table
     assert "50.00" in runs_list([old, new], others=True)
+
+
+def test_the_rows_of_the_same_records_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [make_record(1, make_evaluation(0.5)), make_record(2, make_evaluation(0.6))]
+    first = rows.result_rows(records)
+    monkeypatch.setattr(rows, "_mark_shared_names", None)  # making them again would fail
+    assert rows.result_rows(list(records)) == first
+    with pytest.raises(TypeError):
+        rows.result_rows([*records, make_record(3, make_evaluation(0.7))])

@@ -1,6 +1,6 @@
 """The grid on a Ray cluster of two nodes on this machine, one of them killed in the middle; skipped without Ray.
 
-ENGRAM_CLUSTER_TEST=1 runs it: two nodes and their runs take about a minute.
+Two nodes and their runs take about a minute: make test-extras.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from engram.reproduction.process import environment
 ray_installed = pytest.mark.skipif(
     subprocess.run([sys.executable, "-c", "import ray"], capture_output=True).returncode != 0, reason="needs Ray"
 )
-on_request = pytest.mark.skipif(not os.environ.get("ENGRAM_CLUSTER_TEST"), reason="set ENGRAM_CLUSTER_TEST=1 to run it")
 LIMIT = 240.0
 ROW = 'label = "{0}"\nshort = "{0}.toml"\ncells = [{{ column = "1-shot" }}]'
 
@@ -39,6 +38,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.extras
 @ray_installed
 def test_an_address_nobody_answers_is_one_sentence() -> None:
     port = free_port()
@@ -119,8 +119,8 @@ def wait_until(condition: Callable[[], object], limit: float = LIMIT) -> None:
         time.sleep(0.3)
 
 
+@pytest.mark.extras
 @ray_installed
-@on_request
 def test_a_run_whose_node_is_killed_ends_on_the_other_one(
     cluster: tuple[str, list[subprocess.Popen[bytes]]],
     tmp_path: Path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,39 @@ def test_test_protocols_say_how_the_method_normalises(tmp_path: Path) -> None:
     assert {p.batch_norm for p in protocols_of(SMALL, batch_norm="none")} == {"none"}
     run = go(tmp_path, replace(SMALL, method="toy_run:ByTask"))
     assert {e.protocol["batch_norm"] for e in run.record.evaluations} == {"task"}
+
+
+def test_a_full_disk_costs_the_per_task_results_and_not_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *arguments: object) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half a fi")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("engram.evaluation.evaluate.write_tasks", full)
+    run = go(tmp_path, note="a note")
+    record = read_record(run.record_file)
+    assert record.status == "finished" and record.accuracy == run.results[0].accuracy
+    assert [e.tasks_file for e in record.evaluations] == ["", ""]
+    assert record.note.startswith("a note; the per-task results") and "No space left on device" in record.note
+    assert not list((tmp_path / "results/tasks").iterdir())
+
+
+def test_a_tracker_hears_of_every_validation(tmp_path: Path) -> None:
+    heard: list[tuple[int, float]] = []
+    run = go(tmp_path, test=False, on_validation=lambda step, result: heard.append((step, result.accuracy)))
+    curves = run.record.curves
+    assert heard == list(zip(curves["iteration"], curves["validation_accuracy"], strict=True)) and len(heard) == 2
+
+
+def test_results_are_read_at_a_glance(tmp_path: Path) -> None:
+    run = go(tmp_path)
+    metrics = run.record.evaluations[0].metrics
+    assert (run.accuracy, run.interval) == (metrics["accuracy"], metrics["interval"])
+    assert (run.results[0].accuracy, run.results[0].interval) == (run.accuracy, run.interval)
+    figure = f"{100 * metrics['accuracy']:.2f} ± {100 * metrics['interval']:.2f} %"
+    for shown in (run, run.record, run.results[0]):
+        assert figure in repr(shown) and len(repr(shown)) < 250 and repr(shown).startswith(type(shown).__name__)
+    untested = go(tmp_path / "untested", test=False)
+    assert untested.accuracy is None and untested.interval is None and "%" not in repr(untested)
