@@ -5,14 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from toy_project import Project
-
-sys.path.insert(0, str(Path(__file__).parent / "classifier"))
 from drawn import KINDS, class_folders
+from toy_project import Project
 
 FAST = ("--engine", "proto_memory")
 
