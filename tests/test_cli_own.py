@@ -5,14 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from toy_project import Project
-
-sys.path.insert(0, str(Path(__file__).parent / "classifier"))
 from drawn import KINDS, class_folders
+from toy_project import Project
 
 FAST = ("--engine", "proto_memory")
 
@@ -84,12 +81,3 @@ def test_bad_input_is_one_sentence(project: Project) -> None:
 def _model(project: Project) -> str:
     project.succeeds("remember", "model", "--support", "support", *FAST)
     return "model"
-
-
-def test_a_folder_of_very_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engram.classifier import folders
-
-    names = [f"{number:06d}.{'png' if number % 100 == 0 else 'txt'}" for number in reversed(range(100_000))]
-    monkeypatch.setattr(folders.os, "walk", lambda path: [(str(path), [], names)])
-    found = folders.find_pictures([tmp_path])
-    assert len(found) == 1000 and found == sorted(found)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from drawn import pictures
@@ -11,7 +9,6 @@ from drawn import pictures
 from engram.classifier import FewShotClassifier
 from engram.classifier.box import WEIGHTS, box, fitted_at
 from engram.models.checkpoint import load
-from engram.places import located
 
 MEBIBYTE = 2**20
 
@@ -36,16 +33,6 @@ def test_numbers_between_those_that_were_fitted() -> None:
     fitted = {"1": [2.0, 0.0], "4": [1.0, 8.0]}
     assert fitted_at(fitted, 2) == pytest.approx([1.5, 4.0])
     assert fitted_at(fitted, 0.5) == [2.0, 0.0] and fitted_at(fitted, 100) == [1.0, 8.0]
-
-
-def test_weights_of_a_recipe_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = Path("weights/stage_one.mini_conv4")
-    assert located(name) == WEIGHTS / "stage_one.mini_conv4"
-    assert load(name).state.method == "stage_one"
-    name.mkdir(parents=True)  # a person's own folder of that name comes first
-    assert located(name) == name
-    assert located(Path("weights/none")) == Path("weights/none")
 
 
 def test_drawings_may_be_dark_on_light_or_light_on_dark() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engram.classifier.engine import Engine, likeness
+from engram.classifier.engine import Engine, likeness, on_dark_ground
 from engram.errors import EngramError
 from engram.recipes import load_recipe
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
@@ -87,3 +87,10 @@ def test_likeness_is_the_cosine_with_class_means() -> None:
             mean = support[c == LABELS].mean(0)
             expected = (query[q] @ mean) / (query[q].norm() * mean.norm())
             assert float(found[q, c]) == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_dark_strokes_on_paper_become_light_ones() -> None:
+    night = torch.zeros(1, 1, 9, 9, dtype=torch.uint8)
+    night[0, 0, 4] = 255
+    paper = 255 - night
+    assert torch.equal(on_dark_ground(torch.cat([night, paper])), torch.cat([night, night]))

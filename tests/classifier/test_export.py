@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from drawn import KINDS, pictures
 
 from engram.classifier import FewShotClassifier
 from engram.errors import EngramError
-
-sys.path.insert(0, str(Path(__file__).parent / "classifier"))
-from drawn import KINDS, pictures
 
 
 def fitted(engine: str | None = None, **settings: object) -> FewShotClassifier:

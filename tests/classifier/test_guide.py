@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from toy_project import Project
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "own-images.md").read_text()

@@ -129,12 +129,6 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
     assert sum(sizes) == 11
 
 
-def test_the_glyphs_need_no_files() -> None:
-    form = catalogue.find_form("glyphs", None, FolderOptions())
-    assert form.splits == ("train", "val", "test")
-    assert form.name == "drawn from fonts"
-
-
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     ("dataset", "split", "sentence"),

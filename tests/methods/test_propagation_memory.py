@@ -6,7 +6,6 @@ from torch import nn
 
 from engram.errors import EngramError
 from engram.methods.propagation_memory import PropagationMemory, PropagationMemoryConfig
-from engram.nn.propagation import neighbour_graph
 from engram.types import Episode
 
 
@@ -49,25 +48,6 @@ def test_it_agrees_with_numpy(named: bool, k: int) -> None:
     answer = method(k=k).predict_sequence(episodes)[-1].log_probs.exp()
     for b in range(2):
         assert np.allclose(answer[b], in_numpy(episodes, b, k), atol=1e-4)
-
-
-def test_copies_of_a_node_are_all_neighbours_or_none() -> None:
-    """Equal pictures come back in a stream: which of them stands first must not decide who is tied to whom."""
-    nodes = nn.functional.normalize(torch.randn(1, 6, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
-    nodes = torch.cat([nodes, nodes[:, :2], nodes[:, :2]], 1)
-    order = torch.tensor([8, 3, 0, 9, 5, 7, 1, 2, 6, 4])
-    present = torch.ones(1, 10, dtype=torch.bool)
-    graph, permuted = (neighbour_graph(n, present, 2, 0.1) for n in (nodes, nodes[:, order]))
-    assert torch.allclose(graph[:, order][:, :, order], permuted, atol=1e-6)
-
-
-def test_absent_nodes_change_nothing() -> None:
-    nodes = nn.functional.normalize(torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
-    padded = torch.cat([nodes, torch.zeros(1, 3, 4)], 1)
-    present = torch.arange(8)[None] < 5
-    graph = neighbour_graph(padded, present, 6, 0.1)
-    assert torch.allclose(graph[:, :5, :5], neighbour_graph(nodes, present[:, :5], 6, 0.1), atol=1e-6)
-    assert not graph[:, 5:].any() and not graph[:, :, 5:].any()
 
 
 def test_gradients_are_finite_at_the_first_task_of_one_shot() -> None:

@@ -9,7 +9,7 @@ from engram.errors import EngramError
 from engram.methods.proto_net import ProtoNet, ProtoNetConfig
 from engram.models.build import build_method
 from engram.nn.backbones import build_backbone
-from engram.nn.heads import class_means, one_hot, squared_distances
+from engram.nn.heads import class_means
 from engram.recipes import load_recipe
 from engram.types import Answers, Episode, TrainBatch
 
@@ -71,22 +71,6 @@ def test_the_recipes_train_with_the_ways_of_the_paper(name: str, ways: int) -> N
         recipe = load_recipe(f"proto_net/{dataset}_{name}")
         assert (recipe.data.n_way, recipe.data.n_query, recipe.test.n_way) == (ways, 15, 5)
         assert recipe.data.n_shot == recipe.test.n_shot and recipe.backbone == "conv64"
-
-
-def test_unlabelled_supports_do_not_enter_a_mean() -> None:
-    features, labels = torch.randn(1, 4, 3), torch.tensor([[0, 1, -1, 0]])
-    means = class_means(features, labels, 2)
-    assert torch.allclose(means[0, 0], (features[0, 0] + features[0, 3]) / 2)
-    assert torch.allclose(means[0, 1], features[0, 1])
-    assert one_hot(labels, 2)[0, 2].tolist() == [0, 0]
-
-
-def test_squared_distances_agree_with_loops() -> None:
-    a, b = torch.randn(2, 3, 5), torch.randn(2, 4, 5)
-    for i in range(3):
-        for j in range(4):
-            expected = ((a[:, i] - b[:, j]) ** 2).sum(-1)
-            assert torch.allclose(squared_distances(a, b)[:, i, j], expected, atol=1e-4)
 
 
 def test_a_temperature_of_zero_is_refused() -> None:

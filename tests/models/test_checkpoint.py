@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.machine.interruptions import RunLock
 from engram.models import checkpoint as checkpoints
 from engram.models.build import build_method
 from engram.models.checkpoint import Checkpoint, RunState, load, load_method, load_weights, save
@@ -201,15 +200,3 @@ def test_weights_that_do_not_fit_change_nothing(run: Path) -> None:
     ):
         load_weights(wide, load(run))
     assert all(torch.equal(before[name], value) for name, value in wide.state_dict().items())
-
-
-def test_second_run_is_refused_and_the_first_left_alone(tmp_path: Path) -> None:
-    with RunLock(tmp_path / "run"):
-        for _ in range(2):
-            with pytest.raises(EngramError, match=rf"is in use by another run \(process {os.getpid()}\)"):
-                RunLock(tmp_path / "run").__enter__()
-    with RunLock(tmp_path / "run"):
-        pass
-    (tmp_path / "file").write_text("")
-    with pytest.raises(EngramError, match="cannot be written to"), RunLock(tmp_path / "file"):
-        pass

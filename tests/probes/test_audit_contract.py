@@ -5,10 +5,10 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
-from test_contract import STORE, VARIANTS, Variant, trained
 
 from engram.probes.audit import audit
 from engram.probes.catalogue import PROBES
+from tests.test_contract import STORE, VARIANTS, Variant, trained
 
 NOTHING_TO_READ = Variant("proto_memory")
 """without names it equals ProtoNet: tests/methods/test_proto_memory.py"""

@@ -10,7 +10,7 @@ from engram.nn.backbones.shape import probe_shape
 
 class ConvSigned(nn.Module):
     """conv3x3 without bias - BatchNorm - pool - ReLU, the last block without its ReLU, so that cosines of features may
-    be negative (LwoF). 64-64-64-64 has 112,832 parameters, 64-64-128-128 258,816. Shapes: (n, C, H, W) -> (n, features)
+    be negative (LwoF). 64-64-64-64 has 112,832 parameters, 64-64-128-128 260,544. Shapes: (n, C, H, W) -> (n, features)
     """
 
     def __init__(self, image_shape: tuple[int, ...], widths: tuple[int, int, int, int] = (64, 64, 64, 64)) -> None:

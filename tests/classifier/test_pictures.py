@@ -11,7 +11,6 @@ import pytest
 import torch
 from PIL import Image
 
-from engram.classifier.engine import on_dark_ground
 from engram.classifier.pictures import as_bytes, batches, side_by_side
 from engram.errors import EngramError
 
@@ -70,13 +69,6 @@ def test_batches_tell_what_they_leave_out(tmp_path: Path) -> None:
     parts = list(batches([good[0], "none.png", *good[1:]], SHAPE, 2, lambda place, why: told.append((place, why))))
     assert [len(part) for part in parts] == [1, 2] and torch.cat(parts)[:, 0, 0, 0].tolist() == [10, 20, 30]
     assert [place for place, _ in told] == [1] and "none.png cannot be read" in told[0][1]
-
-
-def test_dark_strokes_on_paper_become_light_ones() -> None:
-    night = torch.zeros(1, 1, 9, 9, dtype=torch.uint8)
-    night[0, 0, 4] = 255
-    paper = 255 - night
-    assert torch.equal(on_dark_ground(torch.cat([night, paper])), torch.cat([night, night]))
 
 
 def test_threads_keep_the_order_and_the_filters_of_warnings(monkeypatch: pytest.MonkeyPatch) -> None:

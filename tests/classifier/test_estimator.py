@@ -13,10 +13,6 @@ from PIL import Image
 import engram
 from engram.classifier import FewShotClassifier, estimator
 from engram.errors import EngramError
-from engram.methods import METHODS
-
-TRAINED = {"content_memory", "stage_one"}
-"""methods with weights in the box for photographs"""
 
 
 @pytest.fixture(scope="module")
@@ -63,64 +59,6 @@ def test_a_transductive_method_is_asked_about_one_picture_at_a_time(name: str) -
     X, _ = pictures(2, seed=5)
     apart = np.concatenate([classifier.predict_proba([x]) for x in X])
     assert np.allclose(classifier.predict_proba(X), apart, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", list(METHODS))
-def test_every_method_is_an_engine_or_says_that_it_must_be_trained(name: str) -> None:
-    classifier, (X, y) = FewShotClassifier(name), pictures(2)
-    untrained = METHODS[name].card.trainable and name not in TRAINED
-    try:
-        classifier.fit(X, y)
-    except EngramError as error:
-        assert untrained and "must be trained first" in str(error)
-        return
-    assert np.allclose(classifier.predict_proba(X).sum(1), 1)
-
-
-def test_partial_fit_adds_pictures_and_classes_and_keeps_the_columns() -> None:
-    X, y = pictures(2, ("nut", "washer"))
-    classifier = FewShotClassifier("proto_memory").partial_fit(X, y)
-    classifier.partial_fit(*pictures(1, ("bolt", "nut"), seed=9))
-    assert classifier.classes_.tolist() == ["nut", "washer", "bolt"]
-    assert classifier.memory_.counts.tolist() == [3, 2, 1]
-    assert classifier.memory_.tasks.tolist() == [0, 0, 0, 0, 1, 1]
-    at_once = FewShotClassifier("proto_memory").fit(X + pictures(1, ("bolt", "nut"), seed=9)[0], [*y, "bolt", "nut"])
-    columns = [at_once.classes_.tolist().index(name) for name in classifier.classes_]
-    query, _ = pictures(2, seed=4)
-    assert np.allclose(classifier.predict_proba(query), at_once.predict_proba(query)[:, columns], atol=1e-6)
-
-
-def test_more_pictures_leave_less_that_the_model_does_not_know() -> None:
-    query, _ = pictures(2, seed=4)
-    few = FewShotClassifier().fit(*pictures(1))
-    before = few.uncertainty(query)
-    after = few.partial_fit(*pictures(8, seed=6)).uncertainty(query)
-    assert np.allclose(before.total, before.epistemic + before.aleatoric)
-    assert (before.epistemic >= 0).all() and before.total.max() <= np.log(3) + 1e-9
-    assert after.epistemic.mean() < 0.5 * before.epistemic.mean()
-    assert np.array_equal(few.uncertainty(query).total, after.total)  # the same draws every time
-
-
-def test_forgetting() -> None:
-    classifier = FewShotClassifier("proto_memory").fit(*pictures())
-    classifier.forget("nut")
-    assert classifier.classes_.tolist() == ["bolt", "washer"]
-    alike = FewShotClassifier("proto_memory").fit(*pictures(kinds=("bolt", "washer"), seed=0))
-    assert classifier.memory_.labels.tolist() == alike.memory_.labels.tolist()
-    with pytest.raises(EngramError, match="there is no class 'nutt' to forget; known: bolt, washer"):
-        classifier.forget("nutt")
-    classifier.forget("bolt")
-    with pytest.raises(EngramError, match="only 1 class is remembered and an answer needs 2"):
-        classifier.predict(pictures(1)[0])
-
-
-def test_capacity_forgets_the_oldest_task_of_a_class_first() -> None:
-    classifier = FewShotClassifier("proto_memory", capacity=3)
-    for seed in range(3):
-        classifier.partial_fit(*pictures(2, ("bolt", "nut"), seed=seed))
-    classifier.partial_fit(*pictures(1, ("bolt",), seed=9))
-    assert classifier.memory_.counts.tolist() == [3, 2]
-    assert classifier.memory_.tasks.tolist() == [2, 2, 2, 2, 3]
 
 
 def test_reject_below_says_unknown() -> None:
@@ -170,23 +108,6 @@ def test_what_failed_changes_nothing(fitted: FewShotClassifier) -> None:
     with pytest.raises(EngramError, match="all 1 pictures are of the class"):
         fitted.fit(pictures(1)[0][:1], ["bolt"])
     assert fitted.memory_ is before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"engine": "proto_nett"}, "there is no method 'proto_nett'; did you mean 'proto_net'"),
-        ({"weights": "photograph"}, "there are no weights 'photograph'.*did you mean 'photographs'"),
-        ({"engine": "egnn"}, "'egnn' has [0-9]+ weights that must be trained first"),
-        ({"engine": "runs/mine"}, "the engine 'runs/mine' is a folder: give it as weights"),
-        ({"capacity": 0}, "capacity = 0 but at least 1"),
-        ({"engine": "proto_memory", "settings": {"temprature": 1.0}}, "temprature"),
-        ({"device": "tpu"}, "there is no device 'tpu'"),
-    ],
-)
-def test_bad_arguments_are_one_sentence(arguments: dict, sentence: str) -> None:
-    with pytest.raises(EngramError, match=sentence):
-        FewShotClassifier(**arguments).fit(*pictures(1))
 
 
 def test_before_fit_and_without_a_posterior() -> None:

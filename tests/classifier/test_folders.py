@@ -1,0 +1,66 @@
+"""Pictures by the folder, and what came of them as rows, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn import KINDS, class_folders, pictures
+
+from engram.classifier import FewShotClassifier, Uncertainty, folders
+from engram.classifier.folders import Answers, ask, find_pictures, support_of
+from engram.errors import EngramError
+
+SHARES = np.array([[0.75, 0.25], [0.1, 0.9]])
+ANSWERS = Answers(
+    ("a", "b"), (Path("1.png"), Path("2.png")), ("a", "b"), SHARES, np.array([0.5, 1.0]),
+    Uncertainty(*np.log(2) * np.array([[0.5, 0.4], [0.1, 0.1], [0.4, 0.3]])), ((Path("3.png"), "is empty"),),
+)  # fmt: skip
+
+
+def test_a_folder_of_very_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number:06d}.{'png' if number % 100 == 0 else 'txt'}" for number in reversed(range(100_000))]
+    monkeypatch.setattr(folders.os, "walk", lambda path: [(str(path), [], names)])
+    found = find_pictures([tmp_path])
+    assert len(found) == 1000 and found == sorted(found)
+
+
+def test_both_kinds_of_uncertainty_are_shares_of_the_most_that_can_be() -> None:
+    first, second = ANSWERS.rows()
+    assert first == {
+        "file": "1.png", "class": "a", "probability": 0.75, "familiar": 0.5, "not_known": 0.1, "left_open": 0.4,
+    }  # fmt: skip
+    assert (second["class"], second["probability"], second["left_open"]) == ("b", 0.9, 0.3)
+
+
+def test_json_and_csv_hold_every_class() -> None:
+    told = json.loads(ANSWERS.to_json())
+    assert told["classes"] == ["a", "b"] and told["unreadable"] == [{"file": "3.png", "why": "is empty"}]
+    assert [p["probabilities"] for p in told["pictures"]] == [{"a": 0.75, "b": 0.25}, {"a": 0.1, "b": 0.9}]
+    rows = list(csv.DictReader(io.StringIO(ANSWERS.to_csv())))
+    assert [(row["p(a)"], row["p(b)"]) for row in rows] == [("0.75", "0.25"), ("0.1", "0.9")]
+
+
+def test_damaged_pictures_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "CHUNK", 2)  # places are counted over all chunks
+    classifier = FewShotClassifier("proto_memory").fit(*pictures(2))
+    files = find_pictures([class_folders(tmp_path, 1, seed=5)])
+    (tmp_path / "bad.png").write_bytes(b"")
+    answers = ask(classifier, [*files[:2], tmp_path / "bad.png", files[2]])
+    assert answers.files == tuple(files) and answers.labels == tuple(sorted(KINDS)) and answers.uncertainty is None
+    ((file, why),) = answers.unreadable
+    assert file == tmp_path / "bad.png" and "is empty" in why
+    with pytest.raises(EngramError, match="none of the 1 pictures can be read; the first: .*bad.png"):
+        ask(classifier, [tmp_path / "bad.png"])
+
+
+def test_class_folders_are_pictures_and_labels(tmp_path: Path) -> None:
+    paths, labels = support_of(class_folders(tmp_path / "own", 2))
+    assert labels == [name for name in sorted(KINDS) for _ in range(2)]
+    assert [path.parent.name for path in paths] == labels
+    with pytest.raises(EngramError, match="the support folder .*none does not exist or is no folder"):
+        support_of(tmp_path / "none")

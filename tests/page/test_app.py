@@ -1,0 +1,45 @@
+"""The page itself, not yet served: what it offers, what it needs, and how bad input is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from engram.classifier.box import box
+from engram.errors import EngramError
+from engram.page import app
+from engram.page.app import EMPTY, KINDS
+from engram.page.drawing import task_html
+from engram.page.session import Session
+
+
+def test_the_page_offers_what_is_in_the_box() -> None:
+    assert tuple(box()) == KINDS
+
+
+def test_the_empty_page_is_that_of_a_new_visitor() -> None:
+    assert task_html(Session()) == EMPTY
+
+
+def test_without_gradio_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "find_spec", lambda name: None)
+    with pytest.raises(EngramError, match=r"needs the package gradio: pip install -e '.\[page\]'"):
+        app.build()
+
+
+def test_bad_input_is_a_notice_and_the_page_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    gradio = SimpleNamespace(
+        Warning=lambda text, duration: told.append(text), skip=lambda: "skipped", update=lambda **changes: changes
+    )
+
+    def add(name: str) -> list[object]:
+        if not name:
+            raise EngramError("<b> has no name")
+        return [name, {"visible": True}]
+
+    monkeypatch.setattr(app, "_actions", lambda: SimpleNamespace(add=add))
+    call = app._told(gradio, "add")
+    assert call("a") == ["a", {"visible": True}] and not told
+    assert call("") == "skipped" and told == ["&lt;b&gt; has no name"]
