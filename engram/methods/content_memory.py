@@ -1,4 +1,4 @@
-"""Content memory: CML-BGNN's question, what earlier tasks can tell of this one, without its slots. Not a paper's method.
+"""Content memory: CML-BGNN's question, what earlier tasks can tell of this one, without its slots. No paper's method.
 
 Memory is a bounded set of what was seen. In a named stream a class gathers its past supports and, at a small weight,
 past queries as they were answered; without names, past pictures join the class they look like, or none. More evidence
@@ -92,7 +92,7 @@ class ContentMemory(EmbeddingMethod):
         predictions: list[Prediction] = []
         for group in equal_shapes(episodes):
             answer, histories = self._answer(group, history)
-            for step, history in enumerate(histories):  # noqa: B020 -- the last is that of the next group
+            for step, history in enumerate(histories):
                 samples = answer.class_samples[:, step]
                 details = {"edges": answer.edges[:, step].movedim(0, 1)}
                 if self.card.stochastic or (self.training and self.bayes):

@@ -81,9 +81,9 @@ def _test(content: dict[str, Any]) -> str:
             rows.append([shots, label, accuracy, f"{100 * figures['ece']:.1f}", f"{figures['nll']:.3f}"])
     reject = content["rejection"]
     note = (
-        f"`{_engine(content['engine'])}`, {content['tasks']} tasks of 5 test classes; ECE: expected calibration error. Pictures "
-        f"of the task told from those of five other classes, with 5 pictures of each class: area under the ROC curve "
-        f"of familiarity {reject['auroc']:.3f} ± {reject['interval']:.3f}, of the largest class probability "
+        f"`{_engine(content['engine'])}`, {content['tasks']} tasks of 5 test classes; ECE: expected calibration error. "
+        f"Pictures of the task told from those of five other classes, with 5 pictures of each class: area under the "
+        f"ROC curve of familiarity {reject['auroc']:.3f} ± {reject['interval']:.3f}, of the largest class probability "
         f"{reject['auroc_of_probability']:.3f}."
     )
     header = ["Pictures of each class", "Answers", "Accuracy, %", "ECE, %", "NLL"]

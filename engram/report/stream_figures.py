@@ -94,7 +94,8 @@ def bin_line(cell: Cell, key: str) -> Line:
 
 
 def _line(cell: Cell, bins: Sequence[str], accuracy: np.ndarray, half_width: np.ndarray) -> Line:
-    return Line(cell.label(), cell.remembers and not cell.erased, (cell.names, cell.backbone), bins, accuracy, half_width)
+    strong = cell.remembers and not cell.erased
+    return Line(cell.label(), strong, (cell.names, cell.backbone), bins, accuracy, half_width)
 
 
 def draw(lines: Sequence[Line], x_label: str, title: str) -> str:

@@ -57,7 +57,9 @@ def method(capacity: int = 1000, **settings: Any) -> ContentMemory:
 
 
 @torch.no_grad()
-def ask(model: ContentMemory | CmlBgnn, episodes: Sequence[Episode], *cuts: int, history: History = ()) -> list[Prediction]:
+def ask(
+    model: ContentMemory | CmlBgnn, episodes: Sequence[Episode], *cuts: int, history: History = ()
+) -> list[Prediction]:
     """The stream in pieces that end at ``cuts``, each with the history of the one before."""
     found: list[Prediction] = []
     for start, end in zip((0, *cuts), (*cuts, len(episodes)), strict=True):
