@@ -45,10 +45,6 @@ def today(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return TODAY, {**kept, **dict(zip(READING, settings.get("reading", ()), strict=False))}
 
 
-def with_effect(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key not in WITHOUT_EFFECT}
-
-
 def first(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The inverse of `today`: ``reading`` is as long as the last of its numbers that has a name in the table."""
     if method != TODAY:
@@ -57,6 +53,15 @@ def first(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     named = [place for place, key in enumerate(READING) if key in settings]
     numbers = [settings.get(key, default) for key, default in READING.items()][: max(named, default=-1) + 1]
     return FIRST, {**kept, "history": "content", **({"reading": numbers} if numbers else {})}
+
+
+def respell(recipe: Any) -> None:
+    """A `Recipe` that is being made, in today's spelling, without what never had an effect."""
+    method, settings = today(recipe.method, recipe.method_settings)
+    if settings != recipe.method_settings:
+        object.__setattr__(recipe, "method", method)
+        kept = {key: value for key, value in settings.items() if key not in WITHOUT_EFFECT}
+        object.__setattr__(recipe, "method_settings", kept)
 
 
 def saved_today(raw: dict[str, Any]) -> dict[str, Any]:

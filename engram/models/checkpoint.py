@@ -153,9 +153,8 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
                 f"{where} has format version {raw['format_version']} but this Engram reads up to {FORMAT_VERSION}: "
                 f"update Engram"
             )
-        known = {f.name for f in fields(RunState)}
-        raw["image_shape"] = tuple(raw["image_shape"])
-        state = RunState(**{k: v for k, v in spellings.saved_today(raw).items() if k in known})
+        raw = spellings.saved_today({**raw, "image_shape": tuple(raw["image_shape"])})
+        state = RunState(**{f.name: raw[f.name] for f in fields(RunState) if f.name in raw})
     except FileNotFoundError as error:
         raise EngramError(f"the checkpoint {folder} lacks state.json: {_way_out(folder)}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -123,11 +123,7 @@ class Recipe:
     paper: PaperRow | None = None
 
     def __post_init__(self) -> None:
-        """A recipe is in today's spelling, wherever it comes from."""
-        method, settings = spellings.today(self.method, self.method_settings)
-        if settings != self.method_settings:
-            object.__setattr__(self, "method", method)
-            object.__setattr__(self, "method_settings", spellings.with_effect(settings))
+        spellings.respell(self)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -145,16 +141,12 @@ def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
 
     def used(table: Mapping[str, Any], kind: type, *left_out: str) -> dict[str, Any]:
         defaults = {f.name: f.default for f in fields(kind) if f.name in LATER}
-
-        def is_default(key: str, value: Any) -> bool:  # JSON and TOML know lists alone
-            return key in defaults and (tuple(value) if isinstance(value, list) else value) == defaults[key]
-
-        return {k: v for k, v in table.items() if k not in left_out and not is_default(k, v)}
+        plain = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}  # JSON and TOML know lists alone
+        return {k: v for k, v in table.items() if k not in left_out and (k not in defaults or plain[k] != defaults[k])}
 
     decisive = used(spellings.recipe_first(settings), Recipe, "name", "description", "paper")
     for name, kind in (("data", DataSettings), ("train", TrainSettings), ("test", TestSettings)):
-        seed = ["seed"] if without_seed and name == "train" else []
-        decisive[name] = used(decisive[name], kind, *seed)
+        decisive[name] = used(decisive[name], kind, *(["seed"] if without_seed and name == "train" else []))
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -162,9 +154,8 @@ def recipe_from_saved(saved: Mapping[str, Any], where: str) -> Recipe:
     """A recipe from what `Recipe.to_dict` gave; ``where`` is what an error calls it."""
     raw = dict(saved)
     raw["method"] = {"name": raw["method"], **raw.pop("method_settings")}
-    start = raw.pop("backbone_weights", "")
-    raw["backbone"] = {"name": raw["backbone"], "weights": start, **raw.pop("backbone_settings")}
-    name = raw.pop("name")
+    backbone = {"name": raw["backbone"], "weights": raw.pop("backbone_weights", ""), **raw.pop("backbone_settings")}
+    raw["backbone"], name = backbone, raw.pop("name")
     return recipe_from_dict({k: v for k, v in raw.items() if v is not None}, name, where)
 
 

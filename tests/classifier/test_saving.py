@@ -13,6 +13,7 @@ from drawn import pictures
 from engram.classifier import FewShotClassifier
 from engram.classifier.saving import _sealed
 from engram.errors import EngramError
+from engram.spellings import first
 
 FILES = {"classifier.json", "memory.safetensors", "weights.safetensors"}
 
@@ -39,6 +40,21 @@ def test_a_loaded_classifier_answers_the_same_and_goes_on(saved: Path, tmp_path:
     again = FewShotClassifier.load(tmp_path / "more")
     assert again.classes_.tolist() == ["bolt", "nut", "washer", "rivet"]
     assert again.memory_.tasks.tolist() == [0] * 9 + [1] * 2
+
+
+def test_a_classifier_saved_before_content_memory_had_its_name_answers_the_same(copied: Path) -> None:
+    """As it was written then: the engine by its first name, ``history`` and a list ``reading`` in the recipe."""
+    raw = json.loads((copied / "classifier.json").read_text())
+    method, settings = first("content_memory", raw["method"]["method_settings"])
+    assert settings["history"] == "content" and settings["reading"] == [10.0, 0.5, 0.1, 0.05, 0.3]
+    old = {**raw["method"], "method": method, "method_settings": settings}
+    query = pictures(2, seed=8)[0]
+    expected = FewShotClassifier.load(copied).predict_proba(query)
+    change_and_seal(copied, method=old, parameters={**raw["parameters"], "engine": "cml_bgnn"})
+    loaded = FewShotClassifier.load(copied)
+    assert np.array_equal(loaded.predict_proba(query), expected) and loaded.engine_.recipe.method == "content_memory"
+    again = FewShotClassifier(**loaded.get_params()).fit(*pictures())  # by its first name, weights of the box
+    assert np.allclose(again.predict_proba(query), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["proto_net", "pixel_centroid", "stage_one"])
