@@ -30,7 +30,6 @@ from engram.models.features import open_stores
 from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe
 from engram.recipes.protocols import protocols_of
-from engram.report.speed import bar_of
 from engram.types import Method
 
 SYNTHETIC = "synthetic"
@@ -128,7 +127,7 @@ def main() -> None:
     measurement, device = measured(measure, arguments)
     setting, rates = measurement.setting, measurement.rates
     print(f"{setting['recipe']} from {setting['asked']} on {measurement.device}: {setting['tasks']} tasks")
-    print(f"{rates['seconds']:.2f} s   {rates['tasks_per_s']:.0f} tasks/s   {bar_of(setting)}")
+    print(f"{rates['seconds']:.2f} s   {rates['tasks_per_s']:.0f} tasks/s")
     tell_load()
     stem = f"evaluation.{setting['recipe'].replace('/', '.')}.{setting['asked']}.{device.type}"
     print(f"wrote {measurement.write(arguments.out, stem)}")

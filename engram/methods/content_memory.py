@@ -65,11 +65,12 @@ class ContentMemory(EmbeddingMethod):
         continual=True,
         samples_key="test_samples",
         departures=(
-            "eqs. 5 and 7: class means and cosines under a learned metric (CML-BGNN: node and edge networks)",
-            "eq. 6: past and present of a class are mixed by how many pictures stand behind each (CML-BGNN: a learned "
-            "gate over what the slot held)",
-            "eq. 9: the variance of an edge falls with the evidence behind its class (CML-BGNN: a network infers it)",
-            "eq. 11: one layer of edges, those of the answer (CML-BGNN: the sum over its layers)",
+            "Nodes and edges (eqs. 5 and 7). Paper: node and edge networks. Ours: class means and cosines under a "
+            "learned metric.",
+            "Past (eq. 6). Paper: a learned gate over what the slot held. Ours: past and present of a class are mixed "
+            "by how many pictures stand behind each.",
+            "Variance of edges (eq. 9). Paper: a network infers it. Ours: it falls with the evidence behind a class.",
+            "Loss (eq. 11). Paper: the sum over the layers. Ours: one layer of edges, those of the answer.",
         ),
     )
 
