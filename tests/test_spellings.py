@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from engram import spellings
+from engram.errors import EngramError
 from engram.ledger import read_ledger, read_record, record_path, run_stem, write_record
 from engram.models.checkpoint import load, load_method
 from engram.nn.evidence import Reading
@@ -58,6 +59,19 @@ def test_a_recipe_is_in_todays_spelling_and_its_digest_in_the_first() -> None:
     ignored = made("cml_bgnn", **OLD, dropout=0.3, gate="paper")
     assert ignored.method_settings == NEW
     assert recipe_from_saved({**new.to_dict(), "method": "cml_bgnn", "method_settings": OLD}, "a file") == new
+
+
+@pytest.mark.parametrize("reading", [[1.0] * 8, 0.5, "sharp"])
+def test_a_reading_that_cannot_be_named_is_told(reading: object) -> None:
+    with pytest.raises(
+        EngramError, match=r"^\[method\] reading = .* but it takes a list of at most 7 numbers, .*refusal"
+    ):
+        made("cml_bgnn", history="content", reading=reading)
+
+
+def test_another_history_is_no_old_spelling() -> None:
+    """It stays where it is, so that building the model tells of an unknown key."""
+    assert made("content_memory", history="slot").method_settings == {"history": "slot"}
 
 
 def test_every_committed_record_is_of_the_new_method_with_the_old_digest_and_file() -> None:
