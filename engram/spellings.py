@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engram.errors import EngramError
+
 FIRST, TODAY = "cml_bgnn", "content_memory"
 READING: dict[str, float] = {
     "sharpness": 10.0,
@@ -38,11 +40,17 @@ RECIPES = {
 
 def today(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Name and [method] table in today's spelling, also where a keyword of the first is set over a table of today."""
-    is_first = method == FIRST and settings.get("history") == "content"
-    if not is_first and not (method == TODAY and {"history", "reading"} & settings.keys()):
+    by_content = settings.get("history") == "content"
+    if not (method == FIRST and by_content) and not (method == TODAY and (by_content or "reading" in settings)):
         return method, dict(settings)
+    reading = settings.get("reading", ())
+    if not isinstance(reading, list | tuple) or len(reading) > len(READING):
+        raise EngramError(
+            f"[method] reading = {reading!r} but it takes a list of at most {len(READING)} numbers, which have names "
+            f"now: {', '.join(READING)}"
+        )
     kept = {key: value for key, value in settings.items() if key not in ("history", "reading")}
-    return TODAY, {**kept, **dict(zip(READING, settings.get("reading", ()), strict=False))}
+    return TODAY, {**kept, **dict(zip(READING, reading, strict=False))}
 
 
 def first(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

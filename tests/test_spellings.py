@@ -60,6 +60,19 @@ def test_a_recipe_is_in_todays_spelling_and_its_digest_in_the_first() -> None:
     assert recipe_from_saved({**new.to_dict(), "method": "cml_bgnn", "method_settings": OLD}, "a file") == new
 
 
+@pytest.mark.parametrize("reading", [[1.0] * 8, 0.5, "sharp"])
+def test_a_reading_that_cannot_be_named_is_told(reading: object) -> None:
+    with pytest.raises(
+        EngramError, match=r"^\[method\] reading = .* but it takes a list of at most 7 numbers, .*refusal"
+    ):
+        made("cml_bgnn", history="content", reading=reading)
+
+
+def test_another_history_is_no_old_spelling() -> None:
+    """It stays where it is, so that building the model tells of an unknown key."""
+    assert made("content_memory", history="slot").method_settings == {"history": "slot"}
+
+
 def test_every_committed_record_is_of_the_new_method_with_the_old_digest_and_file() -> None:
     files = old_files()
     assert len(files) == 86 and len({raw["recipe_digest"] for raw in files.values()}) == 13

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engram.errors import EngramError
-from engram.nn.steps import equal_shapes, stacked_names
+from engram.nn.steps import equal_shapes, stacked_names, stacked_task
 from engram.types import Episode
 
 
@@ -24,3 +24,12 @@ def test_names_are_stacked_or_absent_and_never_partly_there() -> None:
     assert names is not None and names.shape == (3, 1, 2)
     with pytest.raises(EngramError, match="1 of 2 tasks of the stream are named: name all of them or none"):
         stacked_names([episode(), episode(names=True)])
+
+
+def test_maps_of_features_become_vectors_in_float32_of_one_task() -> None:
+    maps = torch.arange(24.0, dtype=torch.float64).reshape(1, 2, 3, 2, 2)
+    steps = [Episode(maps + t, torch.tensor([[0, 1]]), maps[:, :1] - t, 2) for t in range(3)]
+    task = stacked_task(steps)
+    assert task.support.shape == (3, 1, 2, 12) and task.query.shape == (3, 1, 1, 12) and task.labels.shape == (3, 1, 2)
+    assert task.support.dtype == torch.float32 and torch.equal(task.support[2, 0, 1], torch.arange(12.0) + 14)
+    assert task.names is None and task.n_way == 2
