@@ -28,9 +28,9 @@ RECIPES = {
     "ProtoNet": "proto_net/glyphs_quick",
     "CML-BGNN, no history": "cml_bgnn/glyphs_quick_no_history",
     "CML-BGNN, the paper's history": "cml_bgnn/glyphs_quick",
-    "CML-BGNN, memory by content": "cml_bgnn/glyphs_quick_content",
+    "Content memory": "cml_bgnn/glyphs_quick_content",
 }
-REMEMBERS = "CML-BGNN, memory by content"
+REMEMBERS = "Content memory"
 FLOORS = {"chance": "chance", "pixel nearest centroid": "pixel_centroid"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "5-way 1-shot": {"n_way": 5, "n_sequences": 1200},

@@ -28,6 +28,7 @@ COMMANDS = (
     "compare",
     "import-public",
     "list",
+    "recipe",
     "report",
     "predict",
     "remember",
@@ -78,6 +79,16 @@ def test_lists(project: Project) -> None:
     assert "egnn/" not in project.succeeds("list", "recipes", "cml_bgnn/mini")
 
 
+def test_a_recipe_that_is_printed_can_be_kept_changed_and_trained(project: Project) -> None:
+    assert "did you mean 'egnn/mini_5w1s'" in project.run("recipe", "egnn/mini_5w1").sentence
+    project.with_images()
+    text = project.succeeds("recipe", "recipe.toml")
+    (project.root / "changed.toml").write_text(text.replace("seed = 111", "seed = 7"))
+    project.succeeds("train", "changed.toml", "--device", "cpu", "--out", "run")
+    (path,) = project.records()
+    assert json.loads(path.read_text())["recipe"]["train"]["seed"] == 7
+
+
 def test_data(project: Project) -> None:
     every = project.succeeds("data")
     for name in ("glyphs", "miniimagenet", "tieredimagenet", "omniglot", "folder:PATH"):
@@ -110,7 +121,7 @@ def test_train_bench_compare(project: Project) -> None:
     ordered = next((project.root / "ordered").glob("*.json"))
     assert "have no tasks in common" in project.run("compare", ordered, chance).sentence
     (project.root / "floor" / read_record(chance).evaluations[0].tasks_file).write_bytes(b"PK\3\4 no archive")
-    assert "cannot be read: bench the model again" in project.run("compare", first, chance).sentence
+    assert "restore them from git or bench the model again" in project.run("compare", first, chance).sentence
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +164,9 @@ def test_report_check(project: Project) -> None:
     readme = project.root / "README.md"
     readme.write_text("# Mine\n\n<!-- results:begin all -->\n<!-- results:end -->\n")
     assert "README.md: differs from its rebuild" in project.run("report", "--check").out
-    assert project.run("report", "--check").sentence.startswith("the tables of README.md differ from results/runs")
-    assert project.succeeds("report") == "README.md: rewritten\n"
+    told = project.run("report", "--check").sentence
+    assert told.startswith("the tables of README.md, results/summary.csv differ from results/runs")
+    assert project.succeeds("report") == "README.md: rewritten\nresults/summary.csv: rewritten\n"
     assert project.succeeds("report", "--check") == "all tables agree with results/runs\n"
     project.with_images()
     assert project.train().status == 0

@@ -14,7 +14,7 @@ from engram.models.checkpoint import load
 
 CPU = ("--device", "cpu")
 HEAD = (
-    ('name = "proto_net"', 'name = "cml_bgnn"\nhistory = "content"\nwidth = 4\nn_layers = 1\ncapacity = 40'),
+    ('name = "proto_net"', 'name = "content_memory"\nwidth = 4\nn_layers = 1\ncapacity = 40'),
     ("[data]", '[data]\nnames = "named"\nstream_length = 3\nn_query = 1'),
     ("[test]", '[test]\nnames = "named"\nstream_length = 3'),
 )
@@ -49,8 +49,8 @@ def test_from_an_encoder_to_a_model_that_sees_images(project: Project) -> None:
     assert load(project.root / "whole").recipe.backbone == "conv32"
     project.succeeds("bench", "whole", *CPU)
     [benched] = [r for r in map(read_record, project.records()) if r.kind == "bench"]
-    trained = next(r for r in map(read_record, project.records()) if r.kind == "train" and r.method == "cml_bgnn")
-    assert benched.method == "cml_bgnn" and len(benched.evaluations) == len(trained.evaluations) == 2
+    trained = next(r for r in map(read_record, project.records()) if r.kind == "train" and r.method == "content_memory")
+    assert benched.method == "content_memory" and len(benched.evaluations) == len(trained.evaluations) == 2
     for one, other in zip(benched.evaluations, trained.evaluations, strict=True):
         assert one.tasks_digest == other.tasks_digest
         assert one.metrics["accuracy"] == pytest.approx(other.metrics["accuracy"], abs=0.05)

@@ -10,7 +10,7 @@ import pytest
 from toy_project import Project
 
 from engram.ledger import read_record
-from engram.recipes import schema
+from engram.recipes import loading
 
 OWN_CODE = """
 from dataclasses import dataclass
@@ -157,11 +157,11 @@ def test_own_code_that_fails_while_it_answers(project: Project) -> None:
 def test_another_method_over_a_recipe_is_filed_under_its_own_name(project: Project) -> None:
     """No record or folder of the recipe's own stem, and no claim to the recipe's published figure."""
     recipes = project.root / "box"
-    (recipes / "proto_net").mkdir(parents=True)
-    text = (project.root / "recipe.toml").read_text()
-    paper = '\n[paper]\ntable = "1"\nrow = "x"\naccuracy = 50.0\n'
-    (recipes / "proto_net" / "small.toml").write_text(text + paper)
-    project.monkeypatch.setattr(schema, "RECIPES_FOLDER", recipes)
+    recipes.mkdir()
+    base = "[base]" + (project.root / "recipe.toml").read_text().replace("\n[", "\n[base.")
+    paper = '\n[variant.small]\npaper = { table = "1", row = "x", accuracy = 50.0 }\n'
+    (recipes / "proto_net.toml").write_text(base + paper)
+    project.monkeypatch.setattr(loading, "RECIPES_FOLDER", recipes)
     project.succeeds("train", "proto_net/small", "--method", "own_code:Complete")
     (path,) = project.records()
     assert path.name.startswith("own_code.Complete.small.") and (project.root / "runs/own_code.Complete.small").is_dir()

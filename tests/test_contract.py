@@ -86,10 +86,9 @@ VARIANTS = [
     Variant("cml_bgnn", (("transductive", False),)),
     Variant("cml_bgnn", (("bayes", "none"), ("gamma", 0.0))),
     Variant("cml_bgnn", (("edges", "egnn"), ("bayes", "edge"), ("gate", "library"))),
-    Variant("cml_bgnn", (("history", "content"),)),
-    Variant("cml_bgnn", (("history", "content"),), names="named"),
-    Variant("cml_bgnn", (("history", "content"), ("transductive", False))),
-    Variant("cml_bgnn", (("history", "content"), ("transductive", False)), names="named"),
+    Variant("content_memory", names="named"),
+    Variant("content_memory", (("transductive", False),)),
+    Variant("content_memory", (("transductive", False),), names="named"),
 ]
 
 

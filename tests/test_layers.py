@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "engram"
-CORE = {"errors", "card", "revisions", "places"}
+CORE = {"errors", "card", "revisions", "places", "spellings"}
 MODEL = {"types", "protocol", "options", "data", "nn", "methods", "recipes", "ledger", "machine", "models"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "card": set(),
     "revisions": set(),
     "places": set(),
+    "spellings": set(),
     "types": set(),
     "protocol": set(),
     "flags": {"protocol"},
@@ -40,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
 NUMPY_ONLY = ("engram.evaluation.metrics.", "engram.evaluation.stream_metrics.")
 """statistics that have one definition: a report may use them, they need no torch"""
 NO_TORCH = ("errors", "card", "revisions", "places", "protocol", "ledger", "recipes", "report", "reproduction")
-NO_TORCH += ("studies", "options", "flags")
+NO_TORCH += ("studies", "spellings", "options", "flags")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

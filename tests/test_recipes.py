@@ -12,9 +12,9 @@ from engram.errors import EngramError
 from engram.methods import METHODS
 from engram.models.build import build_method
 from engram.protocol import Protocol
-from engram.recipes import Recipe, load_recipe, recipe_names
+from engram.recipes import Recipe, load_recipe, maker_of, recipe_names
 from engram.recipes.protocols import protocols_of, validation_protocol
-from engram.recipes.schema import digest_of, maker_of, recipe_from_dict, structure
+from engram.recipes.schema import digest_of, recipe_from_dict, structure
 
 RUNS = Path(__file__).parents[1] / "results" / "runs"
 WHOLE = {
@@ -135,13 +135,6 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
     assert weights == "runs/a" and not any(r.backbone_settings for r in recipes)
 
 
-@pytest.mark.parametrize("name", [n for n in recipe_names() if "uniform_norms" in n])
-def test_a_recipe_with_uniform_norms_differs_in_nothing_else(name: str) -> None:
-    recipe, plain = load_recipe(name), load_recipe(name.replace("_uniform_norms", ""))
-    assert recipe.train.norm_start == "uniform" and recipe.paper == plain.paper
-    assert replace(recipe, train=replace(recipe.train, norm_start="ones")).digest == plain.digest != recipe.digest
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -169,20 +162,3 @@ def test_a_recipe_with_uniform_norms_differs_in_nothing_else(name: str) -> None:
 def test_bad_recipes_get_one_sentence(change: dict[str, object], sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence):
         recipe_from_dict({**WHOLE, **change}, "x", "x.toml")
-
-
-def test_missing_and_malformed_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(EngramError, match="no recipe 'proto_net/glyphs_5w1'; did you mean 'proto_net/glyphs_5w1s'"):
-        load_recipe("proto_net/glyphs_5w1")
-    with pytest.raises(EngramError, match=r"absent.toml cannot be read"):
-        load_recipe(str(tmp_path / "absent.toml"))
-    (tmp_path / "bad.toml").write_text("a = = 1")
-    with pytest.raises(EngramError, match=r"bad.toml is not valid TOML"):
-        load_recipe(str(tmp_path / "bad.toml"))
-
-
-def test_a_recipe_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
-    text = '[method]\nname = "proto_net"\n[data]\ndataset = "glyphs"\n[train]\niterations = 5\nsequences = 1\n'
-    (tmp_path / "mine.toml").write_text(text)
-    recipe = load_recipe(str(tmp_path / "mine.toml"))
-    assert isinstance(recipe, Recipe) and recipe.name == "mine" and recipe.backbone == "conv4"

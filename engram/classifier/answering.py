@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engram import spellings
 from engram.classifier.estimator import FewShotClassifier
 from engram.classifier.folders import support_of
 from engram.classifier.saving import DESCRIPTION
@@ -42,7 +43,9 @@ def remember_more(model: Path, support: Path, engine: str | None, weights: str |
     """Add class folders to a model and save it; (class, pictures now, pictures before) of every class."""
     if (model / DESCRIPTION).is_file():
         classifier = FewShotClassifier.load(model)
-        if engine not in (None, classifier.engine_.recipe.method) or weights not in (None, classifier.weights):
+        own = classifier.engine_.recipe.method
+        other = spellings.engine_today(engine, (own,)) not in (None, own)
+        if other or weights not in (None, classifier.weights):
             raise EngramError(f"{model} has its engine and weights already: leave --engine and --weights out")
         before = dict(zip(classifier.classes_.tolist(), classifier.memory_.counts.tolist(), strict=True))
     else:

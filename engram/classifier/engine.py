@@ -150,7 +150,7 @@ class Engine:
         if not samples_posterior(self.method):
             raise EngramError(
                 f"'{self.recipe.method}' has no posterior to draw from, so its uncertainty cannot be split: "
-                f'use engine="cml_bgnn"'
+                f'use engine="content_memory"'
             )
         method = copy.copy(self.method)
         method.config = replace(method.config, test_samples=count)

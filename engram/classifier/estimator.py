@@ -32,7 +32,7 @@ class FewShotClassifier:
     """Classify pictures from a few examples of each class.
 
     Args:
-        engine: a method of the library ("cml_bgnn", "proto_net", ...); None takes the one that goes with the weights.
+        engine: a method of the library ("content_memory", "proto_net", ...); None takes the one that goes with the weights.
         weights: "photographs" or "glyphs", which are in the box, or the run folder of ``engram train``.
         settings: keywords of the engine, as in a recipe's [method] table.
         transductive: let the pictures asked about together inform each other, where the engine can.

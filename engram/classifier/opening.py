@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from engram import spellings
 from engram.classifier.box import Boxed, box
 from engram.classifier.engine import Engine
 from engram.errors import EngramError, nearest
@@ -29,7 +30,8 @@ def open_engine(
     where = choose_device(device)
     boxed = box().get(str(weights))
     checkpoint = load(WEIGHTS / boxed.encoder if boxed else _run_folder(weights))
-    name = engine or (boxed.engine if boxed else checkpoint.state.method)
+    known = (checkpoint.state.method, *(boxed.heads if boxed else ()))
+    name = spellings.engine_today(engine, known) or (boxed.engine if boxed else checkpoint.state.method)
     if name != checkpoint.state.method or name in (boxed.heads if boxed else ()):
         return _on_encoder(name, checkpoint, boxed, settings or {}, transductive, where)
     recipe = _with_settings(checkpoint.recipe, settings or {}, transductive)

@@ -51,6 +51,17 @@ def list_(
     show_list(what, results, match)
 
 
+def recipe(name: Positional[str]) -> None:
+    """Print a recipe whole, as TOML to keep and change, with the variant or base that states each value.
+
+    Args:
+        name: such as cml_bgnn/mini_5w1s, or a TOML file of your own
+    """
+    from engram.recipes import recipe_text
+
+    print(recipe_text(name), end="")
+
+
 def report(root: flags.Folder = Path("."), check: flags.Switch = False, html: flags.OptionalPage = None) -> None:
     """Rebuild the tables of README and docs and results/summary.csv from results/runs; or draw the report of studies.
 

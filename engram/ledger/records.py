@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from engram import spellings
 from engram.errors import EngramError
 
 RESULTS = Path("results/runs")
@@ -75,6 +76,8 @@ class RunRecord:
     start: dict[str, str] = field(default_factory=dict)
     """digests of the weights and features the model started from; {} = from its seed, or unknown in version 1"""
     version: int = LEDGER_VERSION
+    filed_as: str = ""
+    """how the name of its file begins where that is not `run_stem`; never written, for the file says it"""
 
     @property
     def accuracy(self) -> float | None:
@@ -171,13 +174,14 @@ def readable(raw: dict[str, Any]) -> str:
 
 def run_stem(method: str, recipe_name: str) -> str:
     """``cml_bgnn.mini_5w1s``; another method over that recipe is filed under its own name, ``mine.Thing.mini_5w1s``."""
-    setting = recipe_name.split("/", 1)[-1]
+    method, setting = spellings.filed_under(method, recipe_name), recipe_name.split("/", 1)[-1]
     return re.sub(r"[^A-Za-z0-9_.-]+", ".", f"{method}.{setting}").strip(".")
 
 
 def record_path(folder: Path, record: RunRecord) -> Path:
     """``cml_bgnn.mini_5w1s.20260101-120000-ab12cd.json``"""
-    return folder / f"{run_stem(record.method, record.recipe_name)}.{record.run_id}.json"
+    stem = record.filed_as or run_stem(record.method, record.recipe_name)
+    return folder / f"{stem}.{record.run_id}.json"
 
 
 def check_results_folder(folder: Path) -> None:
@@ -197,6 +201,7 @@ def write_record(folder: Path, record: RunRecord) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp")
         raw = json.loads(json.dumps(_finite(asdict(record))))
+        del raw["filed_as"]
         raw["seal"] = _seal(raw)
         temporary.write_text(readable(raw))
         os.link(temporary, path)  # fails where the record exists: the ledger is append-only
@@ -223,7 +228,9 @@ def read_record(path: Path) -> RunRecord:
         if raw["version"] > 1 and (absent := {"revision", "start"} - raw.keys()):
             raise ValueError(f"it does not say its {min(absent)}")
         raw["evaluations"] = [Evaluation(**e) for e in raw["evaluations"]]
-        return RunRecord(**raw)
+        if (today := spellings.saved_today(raw)) is not raw:
+            today["filed_as"] = path.name.removesuffix(f".{raw['run_id']}.json")
+        return RunRecord(**today)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EngramError(
             f"the run record {path} cannot be read ({error}): restore it from git or remove it"

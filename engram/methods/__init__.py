@@ -2,6 +2,7 @@
 
 from engram.methods.chance import Chance
 from engram.methods.cml_bgnn import CmlBgnn
+from engram.methods.content_memory import ContentMemory
 from engram.methods.covamnet import CovaMNet
 from engram.methods.ctm import Ctm
 from engram.methods.egnn import Egnn
@@ -57,4 +58,5 @@ METHODS: dict[str, type[Method]] = {
     "wdae": Wdae,
     "egnn": Egnn,
     "cml_bgnn": CmlBgnn,
+    "content_memory": ContentMemory,
 }

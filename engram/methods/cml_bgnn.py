@@ -19,10 +19,8 @@ from torch import Tensor, nn
 from engram.errors import EngramError, nearest
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
-from engram.nn.content_graph import ContentGraph
-from engram.nn.evidence import Reading, Task
 from engram.nn.slot_graph import GraphAnswer, SlotGraph
-from engram.nn.steps import equal_shapes, stacked_names
+from engram.nn.steps import equal_shapes, stacked_task
 from engram.revisions import REVISIONS
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
@@ -40,14 +38,8 @@ class CmlBgnnConfig:
     gate: Literal["paper", "library"] = "paper"
     shared_gate: bool = False
     """One gate for all layers (their states stay apart)."""
-    history: Literal["none", "slot", "content"] = "slot"
-    """"none" is the paper's "w/o C": h = v and no gate at all. "content" remembers what was seen, not where it stood,
-    and takes n_layers, width, bayes, gamma, the samples, transductive and capacity of these keywords."""
-    capacity: int = 10240
-    """Entries a content memory holds; the oldest task is forgotten first."""
-    reading: tuple[float, ...] = Reading()
-    """What unlabelled pictures are worth to a content memory: the fields of `engram.nn.evidence.Reading`, in order;
-    the last may be left out."""
+    history: Literal["none", "slot"] = "slot"
+    """"none" is the paper's "w/o C": h = v and no gate at all."""
     next_layer: Literal["node", "hidden"] = "node"
     """What the next layer sees: the node before the gate, or the hidden state."""
     bayes: Literal["task", "edge", "none"] = "task"
@@ -68,11 +60,6 @@ class CmlBgnnConfig:
         if self.bayes != "none" and self.gamma > 0 and self.train_samples < 2:
             raise EngramError(
                 f"gamma = {self.gamma} needs train_samples of at least 2, not {self.train_samples}; or set gamma = 0"
-            )
-        if len(self.reading) > len(Reading._fields):
-            raise EngramError(
-                f"reading has {len(self.reading)} numbers but it takes at most {len(Reading._fields)}: "
-                f"{', '.join(Reading._fields)}"
             )
         if self.n_layers < 1 or self.train_samples < 1 or self.test_samples < 0:
             raise EngramError("n_layers and train_samples must be at least 1 and test_samples at least 0")
@@ -128,17 +115,14 @@ class CmlBgnn(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: CmlBgnnConfig) -> None:
         super().__init__(backbone, config)
-        inputs = prod(backbone.out_shape)  # type: ignore[arg-type]
-        bayes = config.bayes != "none"
-        self.graph = _content_graph(inputs, config) if config.history == "content" else _paper_graph(inputs, config)
+        self.graph = _graph(prod(backbone.out_shape), config)  # type: ignore[arg-type]
         self.card = replace(
             type(self).card,
             transductive=config.transductive,
             continual=config.history != "none",
             slot_memory=config.history == "slot",
-            semi_supervised=config.history != "content",
-            stochastic=bayes and config.test_samples > 0,
-            samples_key=type(self).card.samples_key if bayes else "",
+            stochastic=config.bayes != "none" and config.test_samples > 0,
+            samples_key=type(self).card.samples_key if config.bayes != "none" else "",
         )
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
@@ -163,15 +147,9 @@ class CmlBgnn(EmbeddingMethod):
 
     def _answer(self, episodes: Sequence[Episode], history: History) -> tuple[GraphAnswer, Sequence[History]]:
         """The graph over T steps of one shape, and the history after each. Always in float32."""
-        support, query = (
-            torch.stack([part.flatten(2).float() for part in parts])
-            for parts in ([e.support for e in episodes], [e.query for e in episodes])
-        )
-        labels = torch.stack([e.support_labels for e in episodes])
         samples = self.config.train_samples if self.training else self.config.test_samples
-        with torch.autocast(support.device.type, enabled=False):
-            task = Task(support, labels, query, stacked_names(episodes), episodes[0].n_way)
-            return self.graph.answer(task, history, samples)
+        with torch.autocast(episodes[0].support.device.type, enabled=False):
+            return self.graph.answer(stacked_task(episodes), history, samples)
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Equation 11: L_E + gamma L_B, each a mean over steps and tasks."""
@@ -181,8 +159,6 @@ class CmlBgnn(EmbeddingMethod):
         answers, parts = iter(batch.answers), []
         for group in groups:
             query_labels = torch.stack([next(answers).query_labels for _ in group])
-            if isinstance(self.graph, ContentGraph):
-                self.graph.begin([(e.support, e.query, e.support_labels) for e in group], query_labels)
             answer, _ = self._answer(group, ())
             with torch.autocast(query_labels.device.type, enabled=False):
                 terms = self._terms(group, answer, query_labels)
@@ -211,12 +187,7 @@ class CmlBgnn(EmbeddingMethod):
         return terms
 
 
-def _paper_graph(inputs: int, config: CmlBgnnConfig) -> SlotGraph:
+def _graph(inputs: int, config: CmlBgnnConfig) -> SlotGraph:
     n_gates = 0 if config.history == "none" else 1 if config.shared_gate else config.n_layers
     names = ("transductive", "n_layers", "width", "edges", "node_net", "gate", "next_layer", "bayes", "dropout")
     return SlotGraph(inputs, n_gates=n_gates, **{name: getattr(config, name) for name in names})
-
-
-def _content_graph(inputs: int, config: CmlBgnnConfig) -> ContentGraph:
-    sizes, bayes = (inputs, config.width, config.n_layers, config.capacity), config.bayes != "none"
-    return ContentGraph(*sizes, bayes, config.transductive, Reading(*config.reading))

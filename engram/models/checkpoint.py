@@ -22,6 +22,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
+from engram import spellings
 from engram.errors import EngramError
 from engram.ledger import software_versions
 from engram.models.build import build_method
@@ -154,7 +155,7 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
             )
         known = {f.name for f in fields(RunState)}
         raw["image_shape"] = tuple(raw["image_shape"])
-        state = RunState(**{k: v for k, v in raw.items() if k in known})
+        state = RunState(**{k: v for k, v in spellings.saved_today(raw).items() if k in known})
     except FileNotFoundError as error:
         raise EngramError(f"the checkpoint {folder} lacks state.json: {_way_out(folder)}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from engram.errors import EngramError
 from engram.nn import graph, memory_bank
 from engram.nn.bayes import Quadrature
 from engram.nn.evidence import EvidenceGraph, Reading, Task
@@ -38,10 +35,6 @@ class ContentGraph(nn.Module):
         reading: Reading,
     ) -> None:
         super().__init__()
-        if capacity < 1:
-            raise EngramError(
-                f"[method] capacity = {capacity} but a memory needs at least 1 entry, or history = 'none'"
-            )
         self.evidence = EvidenceGraph(inputs, width, n_layers, transductive, reading)
         self.capacity, self.width, self.bayes, self.begun = capacity, width, bayes, False
         self.quadrature = Quadrature()
@@ -64,17 +57,16 @@ class ContentGraph(nn.Module):
         return GraphAnswer(edges[None], classes, None), memory_bank.histories(answer.bank, answer.now, self.capacity)
 
     @torch.no_grad()
-    def begin(self, tasks: Sequence[tuple[Tensor, Tensor, Tensor]], query_labels: Tensor) -> None:
+    def begin(self, task: Task, query_labels: Tensor) -> None:
         """Start from the first batch: centre = mean, metric = orthogonal (S_w + 0.5 mean(S_w) I)^-1/2, S_w the scatter
         within classes. Distances then count each direction by how little it varies inside a class.
 
-        Shapes: T times support (B, S, ...), query (B, Q, ...), support labels (B, S); query labels (T, B, Q)
+        Shapes: `Task` of features, query labels (T, B, Q)
         """
         if self.begun or bool(self.started):  # the buffer is saved and loaded; the flag spares a look at the device
             self.begun = True
             return
-        features = torch.stack([torch.cat([s.flatten(2), q.flatten(2)], 1) for s, q, _ in tasks]).float()
-        labels = torch.cat([torch.stack([known for _, _, known in tasks]), query_labels], -1)
+        features, labels = torch.cat([task.support, task.query], 2), torch.cat([task.labels, query_labels], -1)
         members = one_hot(labels, int(labels.max()) + 1)
         means = members.transpose(-1, -2) @ features / members.sum(-2)[..., None].clamp(min=1)
         rest = (features - members @ means).flatten(0, 2).double()

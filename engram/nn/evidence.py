@@ -8,6 +8,7 @@ the causal window of the bank, the same as step by step.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -33,7 +34,8 @@ class Task(NamedTuple):
     n_way: int
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True)
+class Reading:
     """What unlabelled pictures are worth, in labelled ones. Not learned: on the classes a model is trained on nearly
     every answer is right, so training would trust answers far more than new classes deserve."""
 

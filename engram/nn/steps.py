@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
+from engram.nn.evidence import Task
 
 
 class Step(Protocol):
@@ -17,6 +18,8 @@ class Step(Protocol):
 
     @property
     def support(self) -> Tensor: ...
+    @property
+    def support_labels(self) -> Tensor: ...
     @property
     def query(self) -> Tensor: ...
     @property
@@ -31,6 +34,16 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 def equal_shapes(steps: Sequence[AnyStep]) -> list[list[AnyStep]]:
     """Runs of consecutive steps whose tensors can be stacked."""
     return [list(run) for _, run in groupby(steps, lambda e: (e.support.shape, e.query.shape, e.n_way))]
+
+
+def stacked_task(steps: Sequence[Step]) -> Task:
+    """Features of T steps of one shape as one `Task`, each picture a float32 vector."""
+    support, query = (
+        torch.stack([part.flatten(2).float() for part in parts])
+        for parts in ([e.support for e in steps], [e.query for e in steps])
+    )
+    labels = torch.stack([e.support_labels for e in steps])
+    return Task(support, labels, query, stacked_names(steps), steps[0].n_way)
 
 
 def stacked_names(steps: Sequence[Step]) -> Tensor | None:

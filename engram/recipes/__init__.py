@@ -1,7 +1,9 @@
-"""Settings as data: one TOML file for each method and setting, whole and readable alone."""
+"""Settings as data: one TOML file for each method, a base and named variants that state only what they change."""
 
 from engram.recipes.checks import check_recipe
-from engram.recipes.schema import DataSettings, PaperRow, Recipe, TestSettings, TrainSettings, load_recipe, recipe_names
+from engram.recipes.loading import load_recipe, maker_of, recipe_names
+from engram.recipes.printing import recipe_text
+from engram.recipes.schema import DataSettings, PaperRow, Recipe, TestSettings, TrainSettings
 
 __all__ = [
     "DataSettings",
@@ -11,5 +13,7 @@ __all__ = [
     "TrainSettings",
     "check_recipe",
     "load_recipe",
+    "maker_of",
     "recipe_names",
+    "recipe_text",
 ]

@@ -1,22 +1,20 @@
-"""A recipe is flat TOML, readable alone; this file says which keys it may have and what they mean."""
+"""A recipe is five tables of settings; this file says which keys they may have and what they mean."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any, Literal
 
+from engram import spellings
 from engram.errors import EngramError, nearest
 from engram.protocol import LATER as LATER_OF_PROTOCOLS
 from engram.protocol import Tasks
 from engram.recipes.checks import check_recipe
 from engram.recipes.structure import structure
 
-RECIPES_FOLDER = Path(__file__).parent
 LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milestones", "milestone_factors", "nesterov"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
 LATER |= {"query_balance", "dirichlet_alpha", *LATER_OF_PROTOCOLS}
@@ -110,7 +108,7 @@ class PaperRow:
 @dataclass(frozen=True)
 class Recipe:
     name: str
-    """the file's path below recipes/, without the ending: cml_bgnn/mini_5w1s"""
+    """method and variant, cml_bgnn/mini_5w1s, or the name of a file of one's own"""
     method: str
     data: DataSettings
     train: TrainSettings
@@ -123,6 +121,13 @@ class Recipe:
     method_settings: dict[str, Any] = field(default_factory=dict)
     """[method] keywords, checked against the method's Config"""
     paper: PaperRow | None = None
+
+    def __post_init__(self) -> None:
+        """A recipe is in today's spelling, wherever it comes from."""
+        method, settings = spellings.today(self.method, self.method_settings)
+        if settings != self.method_settings:
+            object.__setattr__(self, "method", method)
+            object.__setattr__(self, "method_settings", spellings.with_effect(settings))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -146,7 +151,7 @@ def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
 
         return {k: v for k, v in table.items() if k not in left_out and not is_default(k, v)}
 
-    decisive = used(settings, Recipe, "name", "description", "paper")
+    decisive = used(spellings.recipe_first(settings), Recipe, "name", "description", "paper")
     for name, kind in (("data", DataSettings), ("train", TrainSettings), ("test", TestSettings)):
         seed = ["seed"] if without_seed and name == "train" else []
         decisive[name] = used(decisive[name], kind, *seed)
@@ -195,31 +200,3 @@ def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
     )
     check_recipe(recipe, where)
     return recipe
-
-
-def load_recipe(name_or_path: str) -> Recipe:
-    """A recipe by its short name (``cml_bgnn/mini_5w1s``) or by the path of a TOML file."""
-    path = Path(name_or_path)
-    if path.suffix != ".toml":
-        path = RECIPES_FOLDER / f"{name_or_path}.toml"
-        if not path.exists():
-            raise EngramError(f"there is no recipe '{name_or_path}'{nearest(name_or_path, recipe_names())}")
-    try:
-        raw = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise EngramError(f"the recipe {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise EngramError(f"the recipe {path} is not valid TOML: {error}") from error
-    inside = path.resolve().is_relative_to(RECIPES_FOLDER.resolve())
-    name = str(path.resolve().relative_to(RECIPES_FOLDER.resolve()).with_suffix("")) if inside else path.stem
-    return recipe_from_dict(raw, name, path.name)
-
-
-def recipe_names() -> list[str]:
-    return sorted(str(p.relative_to(RECIPES_FOLDER).with_suffix("")) for p in RECIPES_FOLDER.rglob("*.toml"))
-
-
-def maker_of(weights: str) -> str:
-    """The recipe of the box that `engram train` keeps in a run folder of this name; "" where there is none."""
-    maker = Path(weights).name.replace(".", "/", 1)
-    return maker if maker in recipe_names() else ""

@@ -16,6 +16,7 @@ from engram.recipes.protocols import protocols_of
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
 SYSTEM_NAMES = {
     "cml_bgnn": "CML-BGNN",
+    "content_memory": "Content memory",
     "meta_lstm": "Meta-learner LSTM",
     "maml": "MAML",
     "meta_sgd": "Meta-SGD",

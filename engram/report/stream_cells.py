@@ -18,9 +18,9 @@ LENGTHS = (8, 32, 128)
 VARIED = ("stream_length", "names", "erase_history", "test_samples", "n_sequences")
 """keys of a protocol in which the cells may differ; all others make another setting"""
 SETTING = {k: v for k, v in Protocol("miniimagenet", n_query=15).question.items() if k not in VARIED}
-TRANSDUCTIVE = ("propagation_memory", "egnn", "tpn", "cml_bgnn")
+TRANSDUCTIVE = ("propagation_memory", "egnn", "tpn", "cml_bgnn", "content_memory")
 """unless their settings say otherwise"""
-MEMORIES = {"slot": "memory by slot", "none": "no history", "content": "memory by content"}
+MEMORIES = {"slot": "memory by slot", "none": "no history"}
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,20 @@ class Cell:
     @property
     def reads_names(self) -> bool:
         """Whether a name could tell it anything; if not, it answers named streams as it does anonymous ones."""
-        return self.record.method.endswith("_memory") or self.history == "content"
+        return self.record.method.endswith("_memory")
 
     @property
     def remembers(self) -> bool:
         return self.reads_names or self.history == "slot"
 
     def label(self) -> str:
-        """``CML-BGNN, memory by content, transductive``"""
+        """``CML-BGNN, memory by slot, transductive``"""
         settings = self.settings()
         words = [system_name(self.record.method)]
         if self.record.method == "cml_bgnn":
-            past_picture, *_, node = (*settings.get("reading", ()), *[0.0] * 7)[3:7]
-            by_node = self.names == "anonymous" and node and not past_picture
-            words.append("memory by attention" if by_node else MEMORIES[self.history])
+            words.append(MEMORIES[self.history])
+        elif self.names == "anonymous" and settings.get("node") and not settings.get("past_picture"):
+            words.append("by attention")
         words += ["history erased"] if self.erased else []
         together = settings.get("transductive", self.record.method in TRANSDUCTIVE)
         return ", ".join(words + (["transductive"] if together else []))

@@ -94,8 +94,9 @@ def bin_line(cell: Cell, key: str) -> Line:
 
 
 def _line(cell: Cell, bins: Sequence[str], accuracy: np.ndarray, half_width: np.ndarray) -> Line:
-    label = cell.label().replace(", memory by content, history erased", ", history erased")
-    return Line(label, cell.remembers and not cell.erased, (cell.names, cell.backbone), bins, accuracy, half_width)
+    return Line(
+        cell.label(), cell.remembers and not cell.erased, (cell.names, cell.backbone), bins, accuracy, half_width
+    )
 
 
 def draw(lines: Sequence[Line], x_label: str, title: str) -> str:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from engram.errors import EngramError
 from engram.ledger import run_stem
-from engram.recipes import Recipe, load_recipe
+from engram.recipes import Recipe, load_recipe, maker_of
 from engram.recipes.protocols import Ask, ask_of
-from engram.recipes.schema import maker_of
 from engram.studies.checks import missing_recipes
 from engram.studies.schema import Cell, ScaleName, Study
 

@@ -12,7 +12,7 @@ from engram.models import checkpoint as checkpoints
 from engram.models.build import PREFIX, resolve_method, revisions
 from engram.models.checkpoint import Checkpoint
 from engram.places import located
-from engram.recipes.schema import Recipe, maker_of
+from engram.recipes import Recipe, maker_of
 from engram.types import Method
 
 SCALE = "scale"

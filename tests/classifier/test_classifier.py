@@ -15,7 +15,7 @@ from engram.classifier import FewShotClassifier, estimator
 from engram.errors import EngramError
 from engram.methods import METHODS
 
-TRAINED = {"cml_bgnn", "stage_one"}
+TRAINED = {"content_memory", "stage_one"}
 """methods with weights in the box for photographs"""
 
 

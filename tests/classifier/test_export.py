@@ -39,7 +39,7 @@ def test_onnxruntime_gives_the_same_probabilities(tmp_path: Path, queries: torch
         assert np.abs(answer - classifier.predict_proba(queries[:count])).max() < 1e-4
 
 
-@pytest.mark.parametrize("engine", ["cml_bgnn", "proto_net", "stage_one"])
+@pytest.mark.parametrize("engine", ["content_memory", "proto_net", "stage_one"])
 def test_a_program_of_torch_export(engine: str, tmp_path: Path, queries: torch.Tensor) -> None:
     classifier = fitted(engine)
     program = torch.export.load(classifier.export(tmp_path / "screws.pt2")).module()

@@ -17,10 +17,8 @@ STEPS, KINDS = 4, ("bolt", "nut", "washer")
     [
         ("proto_memory", {}),
         ("knn_memory", {"k": 100}),
-        (
-            "cml_bgnn",
-            {"reading": (10.0, 0.5, 0.0, 0.05, 0.3)},
-        ),  # past queries, which are not kept here, are worth 0
+        ("content_memory", {"past_query": 0.0}),  # past queries, which are not kept here, are worth 0
+        ("cml_bgnn", {"reading": (10.0, 0.5, 0.0, 0.05, 0.3)}),  # the same in its first spelling
     ],
 )
 def test_remembering_equals_the_methods_own_memory(name: str, settings: dict) -> None:

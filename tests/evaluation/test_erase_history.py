@@ -58,7 +58,7 @@ def make(stem: str, **settings: object) -> Method:
 
 MODELS = {
     "proto_memory": lambda: make("proto_memory"),
-    "content": lambda: make("cml_bgnn", history="content", width=6, n_layers=1),
+    "content": lambda: make("content_memory", width=6, n_layers=1),
     "slot": lambda: make("cml_bgnn", width=6, n_layers=1),
 }
 

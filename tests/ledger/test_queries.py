@@ -71,7 +71,7 @@ def test_a_bench_counts_as_complete_by_the_run_that_trained_it(tmp_path: Path) -
 
 
 def test_a_question_the_recipe_asks_anyway_is_not_asked_twice() -> None:
-    recipe = load_recipe("cml_bgnn/mini_5w1s_public_short")  # tests with 1 and with 15 queries
+    recipe = load_recipe("cml_bgnn/mini_5w1s_public_quick")  # tests with 1 and with 15 queries
     assert [p["n_query"] for p in expected_protocols(recipe, ())] == [1, 15]
     assert ask_of(recipe, {"n_query": 1, "stream_length": 8}) == ()
     assert ask_of(recipe, {"slot_order": "shuffled"}) == ()

@@ -199,7 +199,7 @@ def test_the_smallest_degrees_are_told_in_training_with_the_papers_edges_alone()
         return [value.item() for name, value in terms.items() if name.startswith("log10_smallest_degree_")]
 
     assert np.isfinite(told(build().train())).all() and len(told(build().train())) == 2
-    assert told(build()) == told(build("public").train()) == told(build(history="content").train()) == []
+    assert told(build()) == told(build("public").train()) == []
 
 
 def test_the_revision_of_equation_7_concerns_graphs_that_normalise_by_it():
@@ -291,8 +291,6 @@ def test_the_graph_stays_in_float32_under_autocast():
 def test_bad_settings_are_refused():
     with pytest.raises(EngramError, match="train_samples of at least 2"):
         CmlBgnnConfig(train_samples=1)
-    with pytest.raises(EngramError, match="reading has 8 numbers but it takes at most 7: sharpness, query,"):
-        config(history="content", reading=(1.0,) * 8)
     with pytest.raises(EngramError, match="did you mean 'public'"):
         CmlBgnnConfig.preset("publik")
     assert CmlBgnnConfig.preset("paper") == CmlBgnnConfig()

@@ -25,9 +25,9 @@ CPU = torch.device("cpu")
 HEAD = changed(
     STAGE_ONE,
     {"iterations": 6, "learning_rate": 0.01, "validate_every": 3},
-    name="cml_bgnn/toy_content",
-    method="cml_bgnn",
-    method_settings={"history": "content", "n_layers": 1, "width": 4, "capacity": 60},
+    name="content_memory/toy",
+    method="content_memory",
+    method_settings={"n_layers": 1, "width": 4, "capacity": 60},
     backbone="conv4",
     data=replace(STAGE_ONE.data, class_batch=0, stream_length=3, augmentation="none", names="named"),
     test=TestSettings(n_way=3, n_query=(2,), stream_length=4, n_sequences=6, names="named"),

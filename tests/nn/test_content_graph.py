@@ -11,9 +11,11 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.methods.cml_bgnn import CmlBgnn, CmlBgnnConfig
+from engram.methods.content_memory import ContentMemory, ContentMemoryConfig
 from engram.methods.knn_memory import KnnMemory, KnnMemoryConfig
 from engram.nn.content_graph import ContentGraph
 from engram.nn.evidence import Reading
+from engram.nn.steps import stacked_task
 from engram.types import Answers, Episode, History, Prediction, TrainBatch
 
 N_WAY, N_SHOT, N_QUERY, BATCH, INPUTS, WIDTH = 3, 2, 4, 2, 6, 5
@@ -43,20 +45,21 @@ def stream(
     return episodes
 
 
-def method(capacity: int = 1000, **settings: Any) -> CmlBgnn:
+def method(capacity: int = 1000, **settings: Any) -> ContentMemory:
     """The past counts for much more than by default, so that a wrong read shows."""
     torch.manual_seed(0)
-    reading = (5.0, 0.5, 0.5, 0.5, 0.1, 0.2, 0.5)
-    values = {"n_layers": 2, "width": WIDTH, "reading": reading} | settings
-    config = CmlBgnnConfig(history="content", capacity=capacity, **values)
-    made = CmlBgnn(Features(), config).eval()
+    reading = {"sharpness": 5.0, "past_query": 0.5, "past_picture": 0.5, "refusal": 0.1, "crowd": 0.2, "node": 0.5}
+    values: dict[str, Any] = {"n_layers": 2, "width": WIDTH, **reading, **settings}
+    made = ContentMemory(Features(), ContentMemoryConfig(capacity=capacity, **values)).eval()
     with torch.no_grad():
         made.graph.evidence.bias.fill_(-2.0)
     return made
 
 
 @torch.no_grad()
-def ask(model: CmlBgnn, episodes: Sequence[Episode], *cuts: int, history: History = ()) -> list[Prediction]:
+def ask(
+    model: ContentMemory | CmlBgnn, episodes: Sequence[Episode], *cuts: int, history: History = ()
+) -> list[Prediction]:
     """The stream in pieces that end at ``cuts``, each with the history of the one before."""
     found: list[Prediction] = []
     for start, end in zip((0, *cuts), (*cuts, len(episodes)), strict=True):
@@ -152,7 +155,7 @@ def test_a_thousand_tasks_in_pieces(named: bool) -> None:
 
 
 def test_a_memory_needs_room_for_one_task() -> None:
-    with pytest.raises(EngramError, match=r"^\[method\] capacity = 0 but a memory needs at least 1 entry"):
+    with pytest.raises(EngramError, match=r"^\[method\] capacity = 0 but at least 1 is needed"):
         method(0)
     for named, needed in PER_STEP.items():
         with pytest.raises(
@@ -219,15 +222,11 @@ def condition(core: ContentGraph, episodes: Sequence[Episode]) -> float:
     return float(values[-1] / values[0])
 
 
-def begin(core: ContentGraph, episodes: Sequence[Episode], query_labels: Tensor) -> None:
-    core.begin([(e.support, e.query, e.support_labels) for e in episodes], query_labels)
-
-
 def test_begin_whitens_what_varies_within_classes_but_not_fully() -> None:
     core = ContentGraph(INPUTS, INPUTS, 1, 100, True, True, Reading())
     episodes, query_labels = batch_of_spread_classes()
     before = condition(core, episodes)
-    begin(core, episodes, query_labels)
+    core.begin(stacked_task(episodes), query_labels)
     after = condition(core, episodes)
     assert before > 500 and 2 < after < before / 10
     pictures = torch.cat([torch.cat([e.support, e.query], 1).flatten(0, 1) for e in episodes])
@@ -241,13 +240,14 @@ def test_begin_runs_once_and_its_mark_is_saved() -> None:
     core = ContentGraph(INPUTS, WIDTH, 1, 100, True, True, Reading())
     episodes, query_labels = batch_of_spread_classes()
     assert not bool(core.started)
-    begin(core, episodes, query_labels)
+    core.begin(stacked_task(episodes), query_labels)
     metric, centre = core.evidence.metric.weight.clone(), core.evidence.centre.clone()
     assert bool(core.started)
     loaded = ContentGraph(INPUTS, WIDTH, 1, 100, True, True, Reading())
     loaded.load_state_dict(core.state_dict())
     for again in (core, loaded):
-        begin(again, *batch_of_spread_classes(seed=1))
+        others, other_labels = batch_of_spread_classes(seed=1)
+        again.begin(stacked_task(others), other_labels)
         assert torch.equal(again.evidence.metric.weight, metric) and torch.equal(again.evidence.centre, centre)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from pathlib import Path
 
 import pytest
 
+import engram
 from engram.errors import EngramError
 from engram.flags import Asked
 from engram.protocol import ASKED, CHOICES, DEFAULTS, KEYS, LATER, NOT_DRAWN, Protocol, Tasks, agrees, describe_protocol
@@ -34,6 +36,12 @@ def test_recipes_flags_and_digests_take_their_keys_from_here() -> None:
         assert {key: of_table[key] for key in keys} == {key: DEFAULTS[key] for key in keys}
     assert LATER <= LATER_IN_RECIPES
     assert tuple(field.name for field in fields(Asked.__origin__)) == ASKED
+
+
+def test_a_key_is_named_where_it_is_declared_and_where_such_tasks_are_drawn() -> None:
+    package = Path(engram.__file__).parent
+    naming = {p.relative_to(package).parts[0] for p in package.rglob("*.py") if "recurrence_gap" in p.read_text()}
+    assert naming == {"protocol", "data"}
 
 
 def test_how_one_asks_is_kept_apart_from_what_is_drawn() -> None:

@@ -45,9 +45,8 @@ def stream_record(
     (folder / "tasks").mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / file, correct=correct)
     evaluation = replace(evaluation, metrics={**evaluation.metrics, "stream": stream}, tasks_file=file)
-    content = {"history": "content", "transductive": True} if method == "cml_bgnn" else {}
-    settings = content if method_settings is None else method_settings
-    values = {"backbone": "conv4", "method_settings": settings}
+    method = "content_memory" if "_content" in recipe else method
+    values = {"backbone": "conv4", "method_settings": method_settings or {}}
     record = make_record(number, evaluation, kind="bench", method=method, recipe_name=recipe, recipe=values)
     return replace(record, training={"features": "features of conv4"})
 
@@ -65,7 +64,7 @@ def test_the_newest_record_of_each_cell_is_linked_and_other_settings_are_left_ou
         replace(stream_record(tmp_path, 9, CONTENT, 0.9), training={}),  # with an encoder of its own
     ]
     first, second = rows_of(late_table(records, "../r"))
-    assert first[:4] == ["named", "conv4", "CML-BGNN, memory by content, transductive", f"`{CONTENT}`"]
+    assert first[:4] == ["named", "conv4", "Content memory, transductive", f"`{CONTENT}`"]
     assert first[4].startswith("[70.00 ± 0.40](../r/cml_bgnn.mini_5w1s_content_named.20260101-000002")
     assert first[5] == "" and first[6].startswith("[80.00")
     assert "history erased" in second[2] and second[4].startswith("[55.00")
@@ -91,7 +90,7 @@ def test_pairs_are_differences_of_streams_beside_their_bar(tmp_path: Path) -> No
 
 def test_the_lead_over_prototype_memory_is_taken_apart(tmp_path: Path) -> None:
     """Transduction: with it minus without. Metric: both histories erased. Memory: what is left of the fair match."""
-    alone = {"history": "content", "transductive": False}
+    alone = {"transductive": False}
     records = [
         stream_record(tmp_path, 1, CONTENT, 0.75),
         stream_record(tmp_path, 2, INDUCTIVE, 0.7, method_settings=alone),
@@ -101,10 +100,10 @@ def test_the_lead_over_prototype_memory_is_taken_apart(tmp_path: Path) -> None:
     ]
     rows = {row[2]: row[4] for row in rows_of(paired_table(records, "r", tmp_path))}
     assert rows == {
-        "CML-BGNN, memory by content, transductive, minus Prototype memory": "+11.00 ± 0.00",
-        "CML-BGNN, memory by content, transductive, minus CML-BGNN, memory by content": "+5.00 ± 0.00",
-        "CML-BGNN, memory by content, minus Prototype memory": "+6.00 ± 0.00",
-        "CML-BGNN, memory by content, history erased, minus Prototype memory, history erased": "+1.00 ± 0.00",
+        "Content memory, transductive, minus Prototype memory": "+11.00 ± 0.00",
+        "Content memory, transductive, minus Content memory": "+5.00 ± 0.00",
+        "Content memory, minus Prototype memory": "+6.00 ± 0.00",
+        "Content memory, history erased, minus Prototype memory, history erased": "+1.00 ± 0.00",
     }
 
 
@@ -116,11 +115,8 @@ def test_the_lead_over_prototype_memory_is_taken_apart(tmp_path: Path) -> None:
         ("propagation_memory/a", {}, "Label propagation memory, transductive"),
         ("cml_bgnn/a", {}, "CML-BGNN, memory by slot, transductive"),
         ("cml_bgnn/a", {"history": "none", "transductive": False}, "CML-BGNN, no history"),
-        (
-            "cml_bgnn/a",
-            {"history": "content", "transductive": False, "reading": [10, 0, 0, 0.0, 0, 0, 2.0]},
-            "CML-BGNN, memory by attention",
-        ),
+        ("content_memory/a", {}, "Content memory, transductive"),
+        ("content_memory/a", {"transductive": False, "past_picture": 0.0, "node": 2.0}, "Content memory, by attention"),
     ],
 )
 def test_labels_say_what_is_remembered(tmp_path: Path, recipe: str, settings: dict[str, Any], label: str) -> None:
@@ -139,7 +135,7 @@ def test_what_reads_no_names_is_drawn_in_named_streams_too(tmp_path: Path) -> No
     figures = stream_figures(records, tmp_path)
     named, other = (figures[f"memory_along_stream_{names}.svg"] for names in ("named", "anonymous"))
     for word, in_named, in_anonymous in (
-        ("memory by content", True, False),
+        ("Content memory", True, False),
         ("EGNN", True, True),
         ("memory by slot", True, True),
         ("k-nearest", False, True),
@@ -173,7 +169,7 @@ def test_figures_are_repeatable_name_systems_and_leave_thin_bins_out(tmp_path: P
     for svg in figures.values():
         root = ElementTree.fromstring(svg)
         words = ["".join(e.itertext()).strip() for e in root.iter("{http://www.w3.org/2000/svg}text")]
-        assert any(w.startswith("CML-BGNN, ") for w in words)
+        assert any(w.startswith("Content memory") for w in words)
         assert "prefers-color-scheme:dark" in svg and not any(marker in svg for marker in (INK, *SERIES))
     assert "97\N{EN DASH}128" in figures[along[0]] and "5\N{EN DASH}8" not in figures["forgetting.svg"]
     assert stream_figures([stream_record(tmp_path, 4, CONTENT, 0.7)], tmp_path) == {}

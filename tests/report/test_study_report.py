@@ -53,13 +53,19 @@ def test_a_cut_run_of_a_paper_recipe_counts_as_short_and_says_so(tmp_path: Path)
     assert cell.scale == "short" and cell.cut == "5,000 of 70,000 iterations"
 
 
-def test_a_run_whose_encoder_was_not_trained_says_so(tmp_path: Path) -> None:
+def test_a_short_run_says_what_else_it_changed(tmp_path: Path) -> None:
     trained = {"iterations": 6000, "seconds": 60.0}
     add_record(tmp_path, "egnn/mini_5w1s_short", training=trained, number=1)
     add_record(tmp_path, "versa/mini_5w1s_frozen", training=trained | {"iterations": 1000}, number=2)
     cells = cells_of(tmp_path, "table1")
-    assert scale_text(cells["EGNN†", "1-shot"]) == "short, 6,000 iterations"
-    assert scale_text(cells["VERSA", "1-shot"]) == "short, 1,000 iterations, frozen encoder"
+    few = "short, 6,000 iterations, other dropout, starting weights, augmentation"
+    many = "short, 1,000 iterations, frozen encoder, other backbone, data, train settings"
+    assert (scale_text(cells["EGNN†", "1-shot"]), scale_text(cells["VERSA", "1-shot"])) == (few, many)
+
+
+def test_a_run_that_was_short_and_nothing_else_says_no_more(tmp_path: Path) -> None:
+    add_record(tmp_path, "reptile/mini_5w1s_short", training={"iterations": 6000, "seconds": 60.0})
+    assert scale_text(cells_of(tmp_path, "table1")["REPTILE", "1-shot"]) == "short, 6,000 of 8,000 iterations"
 
 
 def test_a_head_that_saw_a_part_of_the_images_says_so(tmp_path: Path) -> None:
@@ -68,8 +74,10 @@ def test_a_head_that_saw_a_part_of_the_images_says_so(tmp_path: Path) -> None:
     )
     add_record(tmp_path, "leo/mini_5w1s_short", training={"iterations": 8000, "seconds": 60.0, "features": features})
     cell = cells_of(tmp_path, "table1")["LEO", "1-shot"]
-    told = "short, 8,000 iterations, frozen encoder, head trained on the first 380 images of each class"
-    assert scale_text(cell) == told
+    told = (
+        "short, 8,000 iterations, frozen encoder, other backbone, learning rate, batch size, head trained on the first"
+    )
+    assert scale_text(cell) == f"{told} 380 images of each class"
     assert "`leo/mini_5w1s_short`, trained on the first 380 images of each class" in results_table(
         trusted_records(tmp_path)[0], "leo"
     )

@@ -15,12 +15,18 @@ from engram.evaluation.metrics import in_last_quarter
 from engram.ledger import Answer, Ledger, RunRecord, correctness
 from engram.protocol import NOT_DRAWN
 from engram.recipes import Recipe
+from engram.recipes.names import LENGTH, differences
 from engram.recipes.protocols import Ask
 from engram.report.rows import trained_part
 from engram.report.statistics import Difference, Estimate, difference, estimate
 from engram.studies.checks import missing_recipes
 from engram.studies.jobs import recipe_called
 from engram.studies.schema import Cell, Comparison, ScaleName, Study
+
+MOST_TOLD = 4
+"""keys that a cell names one by one"""
+WORDS = {"backbone.name": "backbone", "backbone.weights": "starting weights", "train.sequences": "batch size"}
+WORDS |= {"data.n_shot": "training shots", "data.n_query": "training queries"}
 
 
 @dataclass(frozen=True)
@@ -100,8 +106,21 @@ def scale_text(cell: Filled) -> str:
     part = trained_part(cell.first[0].training)
     encoder = "frozen encoder" if cell.frozen else ""
     revision = f"revision {cell.first[0].record.revision}, before a change of the method" if cell.since else ""
-    words = scale, length, encoder, f"head trained on {part}" if part else "", revision
+    words = scale, length, encoder, _other_settings(cell), f"head trained on {part}" if part else "", revision
     return ", ".join(word for word in words if word)
+
+
+def _other_settings(cell: Filled) -> str:
+    """What a short run changed beside its length: ``other augmentation, batch size``, or the tables."""
+    if cell.scale == "paper" or cell.recipe is None or not cell.cell.recipe or cell.recipe.name == cell.cell.recipe:
+        return ""
+    told = {*LENGTH, *({"backbone.weights", "train.freeze_backbone"} if cell.frozen else ())}
+    changed = [key for key in differences(cell.recipe, recipe_called(cell.cell.recipe)) if key not in told]
+    keys = [key for key in changed if not key.startswith("test.")]  # the protocol tells those
+    words = [WORDS.get(key, key.split(".")[1].replace("_", " ")) for key in keys]
+    if len(keys) > MOST_TOLD:
+        words = [", ".join(dict.fromkeys(key.split(".")[0] for key in keys)) + " settings"]
+    return f"other {', '.join(words)}" if words else ""
 
 
 def measured(correct: np.ndarray, measure: str) -> np.ndarray:

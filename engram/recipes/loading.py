@@ -1,0 +1,80 @@
+"""Recipes by name from the files of the box, or from a TOML file of one's own."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from engram import spellings
+from engram.errors import EngramError, nearest
+from engram.recipes.schema import Recipe, recipe_from_dict
+from engram.recipes.variants import Layer, chain_of, merge, variants_of
+
+RECIPES_FOLDER = Path(__file__).parent
+
+
+def load_recipe(name_or_path: str) -> Recipe:
+    """A recipe by its short name (``cml_bgnn/mini_5w1s``) or by the path of a TOML file.
+
+    Such a file is whole, or starts with ``from = "cml_bgnn/mini_5w1s"`` and states what it changes.
+    """
+    name, where, layers = layers_of(name_or_path)
+    return recipe_from_dict(merge(layers, where).raw, name, where)
+
+
+def layers_of(name_or_path: str) -> tuple[str, str, list[Layer]]:
+    """Name of a recipe, what an error calls it, and its layers, the first one first."""
+    path = Path(name_or_path)
+    if path.suffix != ".toml":
+        if name_or_path not in recipe_names() and (other := spellings.other_name(name_or_path)):
+            return layers_of(other)
+        method, _, variant = name_or_path.partition("/")
+        if variant not in _variants(method):
+            raise EngramError(f"there is no recipe '{name_or_path}'{nearest(name_or_path, recipe_names())}")
+        file = RECIPES_FOLDER / f"{method}.toml"
+        return name_or_path, f"{file.name} [variant.{variant}]", chain_of(_of_the_box(file), variant, file.name)
+    raw = _read(path)
+    if "variant" in raw:
+        example = f"{path.stem}/{next(iter(raw['variant']), 'mini_5w1s')}"
+        raise EngramError(f"{path} has all recipes of a method; name one of the box, such as {example}")
+    layers = [Layer(path.name, raw)]
+    if "from" in raw:
+        if not isinstance(raw["from"], str) or raw["from"].endswith(".toml"):
+            raise EngramError(f"{path}: from = {raw['from']!r} does not fit; it takes a recipe of the box by its name")
+        below = layers_of(raw["from"])[2]
+        # The published figure is that of the recipe of the box, not of whatever a person makes of it.
+        layers = [*(Layer(b.name, {k: v for k, v in b.stated.items() if k != "paper"}) for b in below), *layers]
+    return path.stem, path.name, layers
+
+
+def recipe_names() -> list[str]:
+    methods = sorted(path.stem for path in RECIPES_FOLDER.glob("*.toml"))
+    return sorted(f"{method}/{variant}" for method in methods for variant in _variants(method))
+
+
+def maker_of(weights: str) -> str:
+    """The recipe of the box that `engram train` keeps in a run folder of this name; "" where there is none."""
+    method, _, variant = Path(weights).name.partition(".")
+    return f"{method}/{variant}" if variant in _variants(method) else ""
+
+
+def _variants(method: str) -> list[str]:
+    file = RECIPES_FOLDER / f"{method}.toml"
+    return list(variants_of(_of_the_box(file), file.name)) if method and file.exists() else []
+
+
+@cache
+def _of_the_box(file: Path) -> dict[str, Any]:
+    """Read once: the box does not change while a program runs."""
+    return _read(file)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise EngramError(f"the recipe {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise EngramError(f"the recipe {path} is not valid TOML: {error}") from error

@@ -1,0 +1,78 @@
+"""Recipes by name and by file: whole ones, and those that start from one of the box."""
+
+from pathlib import Path
+
+import pytest
+
+from engram.errors import EngramError
+from engram.recipes import Recipe, load_recipe, loading, maker_of, recipe_names
+
+METHOD = """
+[base]
+method.name = "proto_net"
+data.dataset = "glyphs"
+train = { iterations = 10, sequences = 2 }
+[variant.plain]
+[variant.other]
+from = "plain"
+train.iteratoins = 20
+[variant.lost]
+from = "plian"
+"""
+
+
+def test_missing_and_malformed_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(EngramError, match="no recipe 'proto_net/glyphs_5w1'; did you mean 'proto_net/glyphs_5w1s'"):
+        load_recipe("proto_net/glyphs_5w1")
+    for name in ("proto_net", "proto_net/", "/", "", "absent/mini_5w1s", "../recipes/proto_net/mini_5w1s"):
+        with pytest.raises(EngramError, match=f"there is no recipe '{name}'"):
+            load_recipe(name)
+    with pytest.raises(EngramError, match=r"absent.toml cannot be read"):
+        load_recipe(str(tmp_path / "absent.toml"))
+    (tmp_path / "bad.toml").write_text("a = = 1")
+    with pytest.raises(EngramError, match=r"bad.toml is not valid TOML"):
+        load_recipe(str(tmp_path / "bad.toml"))
+
+
+def test_a_variant_with_an_unknown_key_or_base_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "proto_net.toml").write_text(METHOD)
+    monkeypatch.setattr(loading, "RECIPES_FOLDER", tmp_path)
+    assert recipe_names() == ["proto_net/lost", "proto_net/other", "proto_net/plain"]
+    assert load_recipe("proto_net/plain").train.iterations == 10
+    sentence = r"proto_net.toml \[variant.other\] \[train\]: unknown key 'iteratoins'; did you mean 'iterations'"
+    with pytest.raises(EngramError, match=sentence):
+        load_recipe("proto_net/other")
+    with pytest.raises(EngramError, match=r"\[variant.lost\]: from = 'plian' .* did you mean 'plain'"):
+        load_recipe("proto_net/lost")
+    with pytest.raises(EngramError, match=r"has all recipes of a method; name one of the box, such as proto_net/plain"):
+        load_recipe(str(tmp_path / "proto_net.toml"))
+
+
+def test_a_recipe_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
+    text = '[method]\nname = "proto_net"\n[data]\ndataset = "glyphs"\n[train]\niterations = 5\nsequences = 1\n'
+    (tmp_path / "mine.toml").write_text(text)
+    recipe = load_recipe(str(tmp_path / "mine.toml"))
+    assert isinstance(recipe, Recipe) and recipe.name == "mine" and recipe.backbone == "conv4"
+
+
+def test_a_recipe_of_ones_own_may_start_from_one_of_the_box(tmp_path: Path) -> None:
+    """And makes no claim to its published figure."""
+    mine, box = tmp_path / "mine.toml", load_recipe("egnn/mini_5w1s")
+    mine.write_text('from = "egnn/mini_5w1s"\ndescription = "quicker"\ntrain.learning_rate = 0.01\n')
+    recipe = load_recipe(str(mine))
+    assert (recipe.name, recipe.description, recipe.paper) == ("mine", "quicker", None) and box.paper
+    assert recipe.train.learning_rate == 0.01 and recipe.train.iterations == box.train.iterations
+    assert (recipe.data, recipe.test, recipe.method_settings) == (box.data, box.test, box.method_settings)
+    for start, sentence in (
+        ('"egnn/mini"', "there is no recipe 'egnn/mini'"),
+        ('"mine.toml"', "from = 'mine.toml' does not fit; it takes a recipe of the box"),
+        ("3", "from = 3 does not fit"),
+    ):
+        mine.write_text(f"from = {start}\n")
+        with pytest.raises(EngramError, match=sentence):
+            load_recipe(str(mine))
+
+
+def test_the_maker_of_weights_is_told_by_their_folder() -> None:
+    assert maker_of("weights/stage_one.mini_conv4") == "stage_one/mini_conv4"
+    assert maker_of("runs/mine") == maker_of("weights/stage_one.absent") == maker_of("") == ""
