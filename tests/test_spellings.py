@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from engram import spellings
+from engram.errors import EngramError
 from engram.ledger import Ledger, read_ledger, read_record, record_path, run_stem, write_record
 from engram.models.checkpoint import load, load_method
 from engram.nn.evidence import Reading

@@ -149,7 +149,7 @@ class CmlBgnn(EmbeddingMethod):
             continual=config.history != "none",
             slot_memory=config.history == "slot",
             stochastic=config.bayes != "none" and config.test_samples > 0,
-            samples_key="test_samples" if config.bayes != "none" else "",
+            samples_key=type(self).card.samples_key if config.bayes != "none" else "",
         )
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:

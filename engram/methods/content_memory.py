@@ -81,12 +81,8 @@ class ContentMemory(EmbeddingMethod):
         sizes = (inputs, config.width, config.n_layers, config.capacity)
         self.graph = ContentGraph(*sizes, self.bayes, config.transductive, config)
         stochastic = self.bayes and config.test_samples > 0
-        self.card = replace(
-            type(self).card,
-            transductive=config.transductive,
-            stochastic=stochastic,
-            samples_key="test_samples" if self.bayes else "",
-        )
+        key = type(self).card.samples_key if self.bayes else ""
+        self.card = replace(type(self).card, transductive=config.transductive, stochastic=stochastic, samples_key=key)
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         return self._classify([episode], history)[0]
