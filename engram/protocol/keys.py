@@ -84,7 +84,7 @@ class Tasks:
         "shuffled",
         "class-order only to reproduce the paper's protocol: query i is of class i in every task",
         words=lambda order: CLASS_ORDER_MARK if order == "class-order" else str(order),
-        title="slots",
+        title="query order",
         drawn=False,
         warns=True,
         always=True,
