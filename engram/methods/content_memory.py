@@ -65,12 +65,12 @@ class ContentMemory(EmbeddingMethod):
         continual=True,
         samples_key="test_samples",
         departures=(
-            "Nodes and edges (eqs. 5 and 7). Paper: node and edge networks. Ours: class means and cosines under a "
+            "Nodes and edges, equations 5 and 7. Paper: node and edge networks. Ours: class means and cosines under a "
             "learned metric.",
-            "Past (eq. 6). Paper: a learned gate over what the slot held. Ours: past and present of a class are mixed "
-            "by how many pictures stand behind each.",
-            "Variance of edges (eq. 9). Paper: a network infers it. Ours: it falls with the evidence behind a class.",
-            "Loss (eq. 11). Paper: the sum over the layers. Ours: one layer of edges, those of the answer.",
+            "Past, equation 6. Paper: a learned gate over what the slot held. Ours: past and present of a class are "
+            "mixed by how many pictures stand behind each.",
+            "Variance of edges, equation 9. Paper: a network infers it. Ours: it falls with the evidence for a class.",
+            "Loss, equation 11. Paper: the sum over the layers. Ours: one layer of edges, those of the answer.",
         ),
     )
 
