@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -11,7 +12,7 @@ from audit_findings import FINDINGS, finding
 from rich.console import Console
 
 from engram.errors import EngramError
-from engram.report.audit import audit_figure, audit_table, effect_text, findings_table
+from engram.report.audit import audit_figure, audit_table, check_figure, effect_text, findings_table
 from engram.report.svg import INK, SERIES
 
 
@@ -53,3 +54,12 @@ def test_an_empty_audit_is_told() -> None:
 def test_a_report_needs_no_torch() -> None:
     code = "import engram.report.audit, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_place_that_cannot_hold_the_figure_is_refused_before_the_audit(tmp_path: Path) -> None:
+    check_figure(None)
+    check_figure(tmp_path / "audit.svg")
+    with pytest.raises(EngramError, match=r"audit\.png cannot be drawn: its name must end in \.svg"):
+        check_figure(tmp_path / "audit.png")
+    with pytest.raises(EngramError, match="there is no folder .*absent"):
+        check_figure(tmp_path / "absent/audit.svg")

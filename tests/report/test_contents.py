@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engram.errors import EngramError
-from engram.report.contents import EpisodePicture, class_letter
+from engram.report.contents import QUICKSTART_COLUMNS, EpisodePicture, QuickstartRow, class_letter, duration
 
 
 def test_wrong_shapes_are_told_with_both_numbers(picture: EpisodePicture) -> None:
@@ -22,3 +22,9 @@ def test_wrong_shapes_are_told_with_both_numbers(picture: EpisodePicture) -> Non
 
 def test_letters_go_on_after_z() -> None:
     assert [class_letter(n) for n in (-1, 0, 25, 26)] == ["?", "A", "Z", "27"]
+
+
+def test_durations_and_figures_of_a_row() -> None:
+    assert [duration(seconds) for seconds in (47.6, 119.4, 125)] == ["48 s", "119 s", "2 min 5 s"]
+    row = QuickstartRow("Chance", "5-way 1-shot", 0.2, 0.0042)
+    assert [column.value(row) for column in QUICKSTART_COLUMNS] == ["Chance", "20.0 ± 0.4", "", "none"]

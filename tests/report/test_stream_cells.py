@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stream_records import stream_record
+from stream_records import ANONYMOUS, CONTENT, stream_record
 
 from engram.report.stream_cells import stream_cells
 
@@ -26,3 +26,12 @@ from engram.report.stream_cells import stream_cells
 def test_labels_say_what_is_remembered(tmp_path: Path, recipe: str, settings: dict[str, Any], label: str) -> None:
     record = stream_record(tmp_path, 1, recipe, 0.5, method_settings=settings, names="anonymous")
     assert [cell.label() for cell in stream_cells([record])] == [label]
+
+
+def test_rows_of_a_system_stand_together_and_lengths_ascend(tmp_path: Path) -> None:
+    lengths = {1: 128, 2: 8, 3: 32}
+    records = [stream_record(tmp_path, number, CONTENT, 0.5, length=length) for number, length in lengths.items()]
+    records.append(stream_record(tmp_path, 4, ANONYMOUS, 0.5, names="anonymous"))
+    cells = stream_cells(records)
+    assert [(cell.names, cell.length) for cell in cells] == [("named", t) for t in (8, 32, 128)] + [("anonymous", 8)]
+    assert len({cell.questions for cell in cells[:3]}) == 3  # one digest, other lengths: not to be paired

@@ -5,7 +5,7 @@ from __future__ import annotations
 from audit_findings import audit_record
 from result_records import make_evaluation, make_record
 
-from engram.report.verdicts import NO_AUDITS, audit_section, newest_audits
+from engram.report.verdicts import NO_AUDITS, audit_lines, audit_section, newest_audits
 
 
 def test_the_newest_finished_audit_of_each_recipe_counts() -> None:
@@ -34,3 +34,11 @@ def test_a_section_has_counts_protocol_origin_record_and_every_finding() -> None
     assert overview.count("99.9 %") == 1 and "Does noise matter?" not in overview
     assert "[`cml_bgnn/mini_5w1s`](../r/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json)" in overview
     assert audit_section("all", [], "r") == NO_AUDITS
+
+
+def test_a_methods_page_has_a_line_for_each_recipe_audited() -> None:
+    records = [audit_record(1), audit_record(2, recipe_name="egnn/mini_5w1s", method="egnn")]
+    lines = audit_lines("cml_bgnn", records, "../r").splitlines()
+    link = "../r/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json"
+    assert lines[2:] == [f"- [`cml_bgnn/mini_5w1s`]({link}), anonymous streams: **1 leak**, declared: company"]
+    assert audit_lines("maml", records, "../r") == ""
