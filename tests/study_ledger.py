@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from engram.ledger import Evaluation, RunRecord, record_path, write_record
+from engram.ledger import Evaluation, Ledger, RunRecord, record_path, trusted_records, write_record
 from engram.recipes import Recipe, load_recipe
 from engram.recipes.protocols import protocols_of
+from engram.report.study.cells import Filled, fill
 from engram.revisions import revisions_of
+from engram.studies import load_study
 from engram.studies.jobs import with_seed
 
 
@@ -125,3 +127,8 @@ def write_study(path: Path, *rows: str, extra: Sequence[str] = ()) -> Path:
         lines += ["[[row]]", row]
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
+
+
+def cells_of(folder: Path, name: str) -> dict[tuple[str, str], Filled]:
+    """A study filled from the records of a folder."""
+    return fill(load_study(name), Ledger(trusted_records(folder)[0]), folder)

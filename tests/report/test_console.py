@@ -6,9 +6,9 @@ import io
 import re
 
 import pytest
+from result_records import make_evaluation, make_record
 from rich.console import Console
 from rich.table import Table
-from test_tables import make_evaluation, make_record
 
 from engram.ledger import Evaluation
 from engram.report.cards import method_cards

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from test_tables import make_evaluation, make_record, rows_of
+from result_records import make_evaluation, make_record, rows_of
 
 from engram.ledger import RunRecord
 from engram.report.paths import pairs, paths_table

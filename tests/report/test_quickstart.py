@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_tables import make_evaluation, make_record
+from result_records import make_evaluation, make_record
 
 from engram.errors import EngramError
 from engram.report.quickstart import NOT_RUN, SETTINGS, check_quickstart_section, quickstart_section, recorded_rows

@@ -1,90 +1,15 @@
-"""Tables from made-up records: what is shown, what wins, what is marked, and that hand edits are found."""
+"""Tables from made-up records: what is shown, what wins and what is marked."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
+from result_records import PAPER, RECIPE, make_evaluation, make_record, rows_of
 
-from engram.errors import EngramError
-from engram.ledger import Evaluation, RunRecord, write_record
 from engram.methods import METHODS
 from engram.protocol import CLASS_ORDER_MARK
 from engram.recipes import load_recipe
-from engram.report import rows
-from engram.report.rows import result_rows
-from engram.report.sections import rebuild
-from engram.report.tables import (
-    PAGELESS,
-    positions_tables,
-    results_table,
-    runs_list,
-    section_text,
-)
-
-PAPER = {"table": "Table 1", "row": "CML-BGNN", "accuracy": 88.62, "interval": 0.43, "note": ""}
-TEST = {"n_way": 5, "n_shot": 1, "n_query": [1], "stream_length": 8, "labelled_fraction": 1.0, "slot_order": "shuffled"}
-
-DATA, TRAIN = {"dataset": "miniimagenet"}, {"seed": 111}
-RECIPE = {"backbone": "conv4", "data": DATA, "test": TEST, "train": TRAIN, "paper": PAPER}
-
-
-def make_evaluation(accuracy: float, **changes: Any) -> Evaluation:
-    protocol = {
-        "dataset": "miniimagenet",
-        "split": "test",
-        "n_way": 5,
-        "n_shot": 1,
-        "n_query": 1,
-        "query_balance": "balanced",
-        "labelled_fraction": 1.0,
-        "slot_order": "shuffled",
-        "stream_length": 8,
-        "pool_classes": 0,
-        "names": "anonymous",
-        "batch_norm": "running",
-        "seed": 0,
-        **changes,
-    }
-    length = protocol["stream_length"]
-    metrics = {
-        "accuracy": accuracy,
-        "interval": 0.0042,
-        "ece": 0.0314,
-        "accuracy_by_position": [accuracy + 0.001 * t for t in range(length)],
-        "interval_by_position": [0.011] * length,
-    }
-    return Evaluation(protocol, tasks_digest="t0", metrics=metrics)
-
-
-def make_record(number: int, *evaluations: Evaluation, **changes: Any) -> RunRecord:
-    values: dict[str, Any] = {
-        "run_id": f"20260101-0000{number:02d}-abcdef",
-        "kind": "train",
-        "status": "finished",
-        "method": "cml_bgnn",
-        "recipe_name": "cml_bgnn/mini_5w1s",
-        "recipe": RECIPE,
-        "recipe_digest": "d0d0d0d0",
-        "seed": 111,
-        "started": f"2026-01-01T00:00:{number:02d}Z",
-        "seconds": 800.0,
-        "commit": "c0ffee",
-        "device": "H200",
-        "versions": {},
-        "evaluations": list(evaluations),
-        "training": {"iterations": 70000, "seconds": 738.0},
-        "revision": 1,
-    }
-    return RunRecord(**{**values, **changes})
-
-
-def rows_of(table: str) -> list[list[str]]:
-    lines = [line for line in table.splitlines()[2:] if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+from engram.report.tables import PAGELESS, positions_tables, results_table, runs_list, section_text
 
 
 def test_a_row_has_every_number_and_a_link_to_its_record() -> None:
@@ -153,15 +78,6 @@ def test_the_papers_figure_stands_only_beside_its_own_setting() -> None:
     }
 
 
-def test_a_bench_run_shows_what_its_training_cost_and_imports_are_no_rows() -> None:
-    trained = make_record(1, make_evaluation(0.4))
-    bench = make_record(2, make_evaluation(0.4, n_query=15), kind="bench", training={}, trained_by=trained.run_id)
-    imported = make_record(3, make_evaluation(0.9, n_query=3), kind="import")
-    rows = result_rows([trained, bench, imported])
-    assert [r.record.run_id for r in rows] == [trained.run_id, bench.run_id]
-    assert rows[1].trained["seconds"] == 738.0
-
-
 def test_a_bench_over_features_shows_its_training_and_which_images_it_saw() -> None:
     source = "features of conv4 by stage_one/mini_conv4, from 6d09"
     part = {"iterations": 20, "seconds": 60.0, "features": f"{source}; the first 380 images of each class"}
@@ -179,80 +95,6 @@ def test_positions_of_short_and_long_streams() -> None:
     assert positions_tables([make_record(1, make_evaluation(0.5, stream_length=1))]) == "No streams are recorded yet."
     page = section_text("cml_bgnn", [make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))], "")
     assert "stream of 8 tasks" in page and "stream of 100 tasks" not in page  # those are curves elsewhere
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "docs/methods").mkdir(parents=True)
-    (tmp_path / "README.md").write_text("# T\n\n<!-- results:begin all -->\n<!-- results:end -->\n\nafter\n")
-    (tmp_path / "docs/methods/cml_bgnn.md").write_text("<!-- results:begin cml_bgnn -->\nold\n<!-- results:end -->\n")
-    (tmp_path / "docs/methods/maml.md").write_text("<!-- results:begin maml -->\nold\n<!-- results:end -->\n")
-    (tmp_path / "docs/plain.md").write_text("The marker `<!-- results:begin NAME -->` in a sentence is no marker.\n")
-    write_record(tmp_path / "results/runs", make_record(1, make_evaluation(0.51834)))
-    return tmp_path
-
-
-def test_rebuild_fills_the_marked_places_and_is_idempotent(project: Path) -> None:
-    pages = ["README.md", "docs/methods/cml_bgnn.md", "docs/methods/maml.md"]
-    assert rebuild(project, check=False) == [*pages, "results/summary.csv"]
-    assert rebuild(project, check=False) == []
-    readme, page = (project / "README.md").read_text(), (project / "docs/methods/cml_bgnn.md").read_text()
-    assert readme.startswith("# T\n") and readme.endswith("<!-- results:end -->\n\nafter\n")
-    assert "51.83 ± 0.42" in readme
-    link = page.split("](")[1].split(")")[0]
-    assert (project / "docs/methods" / link).is_file()  # links hold from where the page is
-    assert "Task 8" in page and "old" not in page
-    assert "No runs are recorded yet." in (project / "docs/methods/maml.md").read_text()
-
-
-def test_check_finds_a_hand_edit_and_writes_nothing(project: Path) -> None:
-    rebuild(project, check=False)
-    readme = project / "README.md"
-    edited = readme.read_text().replace("51.83", "91.83")
-    readme.write_text(edited)
-    assert rebuild(project, check=True) == ["README.md"]
-    assert readme.read_text() == edited
-
-
-def test_no_records_is_said_in_the_table(project: Path) -> None:
-    for path in (project / "results/runs").iterdir():
-        path.unlink()
-    rebuild(project, check=False)
-    assert "No runs are recorded yet." in (project / "README.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("no marker\n", "no result table"),
-        ("<!-- results:begin all -->\n", "has no '<!-- results:end -->'"),
-        ("<!-- results:begin all -->\n<!-- results:begin all -->\n<!-- results:end -->\n", "has no"),
-        ("<!-- results:end -->\n<!-- results:begin all -->\n<!-- results:end -->\n", "stands without"),
-        ("<!-- results:begin all -->\n<!-- results:end -->\n<!-- results:end -->\n", "stands without"),
-        ("<!-- results:begin cml_bgn -->\n<!-- results:end -->\n", "did you mean 'cml_bgnn'"),
-    ],
-)
-def test_broken_markers_are_told_in_a_sentence(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "README.md").write_text(text)
-    with pytest.raises(EngramError, match=message):
-        rebuild(tmp_path, check=False)
-    assert (tmp_path / "README.md").read_text() == text
-
-
-def test_an_unreadable_record_stops_the_rebuild(project: Path) -> None:
-    (project / "results/runs/broken.json").write_text("{")
-    with pytest.raises(EngramError, match=r"broken\.json"):
-        rebuild(project, check=True)
-
-
-def test_reports_do_not_import_torch(project: Path) -> None:
-    script = (
-        "import sys, pathlib; from engram.report import console, figures, page, sections; "
-        "sections.rebuild(pathlib.Path(sys.argv[1]), check=False); "
-        "assert 'matplotlib' in sys.modules and 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", script, str(project)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_systems_own_published_figure_gets_a_column_only_where_there_is_one() -> None:
@@ -314,12 +156,3 @@ def test_a_run_from_before_a_change_of_its_method_says_so_and_gives_way_to_one_o
     table = results_table([old, new], "cml_bgnn")
     assert "revision 0" not in table and "60.00" in table and "50.00" not in table
     assert "50.00" in runs_list([old, new], others=True)
-
-
-def test_the_rows_of_the_same_records_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    records = [make_record(1, make_evaluation(0.5)), make_record(2, make_evaluation(0.6))]
-    first = rows.result_rows(records)
-    monkeypatch.setattr(rows, "_mark_shared_names", None)  # making them again would fail
-    assert rows.result_rows(list(records)) == first
-    with pytest.raises(TypeError):
-        rows.result_rows([*records, make_record(3, make_evaluation(0.7))])

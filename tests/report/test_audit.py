@@ -4,39 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from audit_findings import FINDINGS, finding
 from rich.console import Console
 
 from engram.errors import EngramError
-from engram.report.audit import audit_figure, audit_table, effect_text, findings_table
+from engram.report.audit import audit_figure, audit_table, check_figure, effect_text, findings_table
 from engram.report.svg import INK, SERIES
-
-
-def finding(probe: str, verdict: str, effect: float | None, bound: float | None, **changes: Any) -> dict[str, Any]:
-    return {
-        "probe": probe,
-        "question": f"Does {probe} matter?",
-        "effect": effect,
-        "unit": "probability",
-        "bound": bound,
-        "verdict": verdict,
-        "kind": "exact",
-        "declared": verdict == "declared",
-        "detail": "mean change | 1e-3",
-        **changes,
-    }
-
-
-FINDINGS = [
-    finding("query order", "clean", 3e-16, 1e-5),
-    finding("later tasks", "clean", 0.0, 0.0),
-    finding("company", "declared", 0.64, 1e-5),
-    finding("noise", "leak", 0.348, 0.048, unit="accuracy", kind="statistical", declared=True),
-    finding("history erased", "not applicable", None, None),
-]
 
 
 def test_effects_are_told_in_their_unit() -> None:
@@ -77,3 +54,12 @@ def test_an_empty_audit_is_told() -> None:
 def test_a_report_needs_no_torch() -> None:
     code = "import engram.report.audit, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_place_that_cannot_hold_the_figure_is_refused_before_the_audit(tmp_path: Path) -> None:
+    check_figure(None)
+    check_figure(tmp_path / "audit.svg")
+    with pytest.raises(EngramError, match=r"audit\.png cannot be drawn: its name must end in \.svg"):
+        check_figure(tmp_path / "audit.png")
+    with pytest.raises(EngramError, match="there is no folder .*absent"):
+        check_figure(tmp_path / "absent/audit.svg")

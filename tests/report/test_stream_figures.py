@@ -1,0 +1,52 @@
+"""Figures of streams: repeatable, named, and without thin bins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from stream_records import ANONYMOUS, CONTENT, PROTO, stream_record
+
+from engram.report.stream_cells import stream_cells
+from engram.report.stream_figures import stream_figures
+from engram.report.svg import INK, SERIES
+
+
+def test_what_reads_no_names_is_drawn_in_named_streams_too(tmp_path: Path) -> None:
+    anonymous = {"length": 128, "names": "anonymous"}
+    records = [
+        stream_record(tmp_path, 1, CONTENT, 0.7, length=128),
+        stream_record(tmp_path, 2, "egnn/mini", 0.5, **anonymous),
+        stream_record(tmp_path, 3, "cml_bgnn/slots", 0.5, method_settings={}, **anonymous),
+        stream_record(tmp_path, 4, "knn_memory/mini", 0.5, **anonymous),
+    ]
+    figures = stream_figures(records, tmp_path)
+    named, other = (figures[f"memory_along_stream_{names}.svg"] for names in ("named", "anonymous"))
+    for word, in_named, in_anonymous in (
+        ("Content memory", True, False),
+        ("EGNN", True, True),
+        ("memory by slot", True, True),
+        ("k-nearest", False, True),
+    ):
+        assert (word in named, word in other) == (in_named, in_anonymous), word
+    assert "EGNN" not in figures["forgetting.svg"] and "memory by slot" in figures["forgetting.svg"]
+
+
+def test_figures_are_repeatable_name_systems_and_leave_thin_bins_out(tmp_path: Path) -> None:
+    records = [
+        stream_record(tmp_path, 1, CONTENT, 0.7, length=128),
+        stream_record(tmp_path, 2, PROTO, 0.6, length=128),
+        stream_record(tmp_path, 3, ANONYMOUS, 0.6, length=128, names="anonymous", erase_history=True),
+    ]
+    figures = stream_figures(records, tmp_path)
+    assert figures == stream_figures(records[::-1], tmp_path)
+    along = [f"memory_along_stream_{names}.svg" for names in ("named", "anonymous")]
+    assert list(figures) == [*along, "forgetting.svg", "encounters.svg"]
+    for svg in figures.values():
+        root = ElementTree.fromstring(svg)
+        words = ["".join(e.itertext()).strip() for e in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert any(w.startswith("Content memory") for w in words)
+        assert "prefers-color-scheme:dark" in svg and not any(marker in svg for marker in (INK, *SERIES))
+    assert "97\N{EN DASH}128" in figures[along[0]] and "5\N{EN DASH}8" not in figures["forgetting.svg"]
+    assert stream_figures([stream_record(tmp_path, 4, CONTENT, 0.7)], tmp_path) == {}
+    assert [c.length for c in stream_cells(records)] == [128] * 3

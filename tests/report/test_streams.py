@@ -1,0 +1,76 @@
+"""Memory along the stream: which records count, and what is paired."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from result_records import make_evaluation, make_record, rows_of
+from stream_records import ANONYMOUS, CONTENT, INDUCTIVE, PROTO, stream_record
+
+from engram.errors import EngramError
+from engram.report.streams import NO_STREAMS, late_table, paired_table
+
+
+def test_the_newest_record_of_each_cell_is_linked_and_other_settings_are_left_out(tmp_path: Path) -> None:
+    records = [
+        stream_record(tmp_path, 2, CONTENT, 0.7),
+        stream_record(tmp_path, 1, CONTENT, 0.6),
+        stream_record(tmp_path, 3, CONTENT, 0.8, length=128),
+        stream_record(tmp_path, 4, CONTENT, 0.1, n_way=20),
+        stream_record(tmp_path, 5, CONTENT, 0.1, recurrence_gap=3),
+        replace(stream_record(tmp_path, 6, CONTENT, 0.1), status="interrupted"),
+        stream_record(tmp_path, 7, ANONYMOUS, 0.55, names="anonymous", erase_history=True),
+        make_record(8, make_evaluation(0.5)),
+        replace(stream_record(tmp_path, 9, CONTENT, 0.9), training={}),  # with an encoder of its own
+    ]
+    first, second = rows_of(late_table(records, "../r"))
+    assert first[:4] == ["named", "conv4", "Content memory, transductive", f"`{CONTENT}`"]
+    assert first[4].startswith("[70.00 ± 0.40](../r/cml_bgnn.mini_5w1s_content_named.20260101-000002")
+    assert first[5] == "" and first[6].startswith("[80.00")
+    assert "history erased" in second[2] and second[4].startswith("[55.00")
+    assert late_table([], "r") == paired_table([], "r", tmp_path) == NO_STREAMS
+
+
+def test_pairs_are_differences_of_streams(tmp_path: Path) -> None:
+    records = [
+        stream_record(tmp_path, 1, CONTENT, 0.7, length=32),
+        stream_record(tmp_path, 2, PROTO, 0.69, length=32),
+        stream_record(tmp_path, 3, ANONYMOUS, 0.6, names="anonymous"),
+        stream_record(tmp_path, 4, ANONYMOUS, 0.5, names="anonymous", erase_history=True),
+        stream_record(tmp_path, 5, CONTENT, 0.7),
+        stream_record(tmp_path, 6, PROTO, 0.6, dataset_digest="other features"),
+    ]
+    first, second = rows_of(paired_table(records, "r", tmp_path))
+    assert first[3:6] == ["32", "+1.00 ± 0.00", "40"]
+    assert second[2].endswith("minus the same model, history erased")
+    assert second[3:6] == ["8", "+10.00 ± 0.00", "40"]
+    other = replace(records[1].evaluations[0], tasks_digest="t1")
+    assert paired_table([records[0], replace(records[1], evaluations=[other])], "r", tmp_path) == NO_STREAMS
+
+
+def test_the_lead_over_prototype_memory_is_taken_apart(tmp_path: Path) -> None:
+    """Transduction: with it minus without. Metric: both histories erased. Memory: what is left of the fair match."""
+    alone = {"transductive": False}
+    records = [
+        stream_record(tmp_path, 1, CONTENT, 0.75),
+        stream_record(tmp_path, 2, INDUCTIVE, 0.7, method_settings=alone),
+        stream_record(tmp_path, 3, PROTO, 0.64),
+        stream_record(tmp_path, 4, INDUCTIVE, 0.52, method_settings=alone, erase_history=True),
+        stream_record(tmp_path, 5, PROTO, 0.51, erase_history=True),
+    ]
+    rows = {row[2]: row[4] for row in rows_of(paired_table(records, "r", tmp_path))}
+    assert rows == {
+        "Content memory, transductive, minus Prototype memory": "+11.00 ± 0.00",
+        "Content memory, transductive, minus Content memory": "+5.00 ± 0.00",
+        "Content memory, minus Prototype memory": "+6.00 ± 0.00",
+        "Content memory, history erased, minus Prototype memory, history erased": "+1.00 ± 0.00",
+    }
+
+
+def test_lost_task_files_are_told(tmp_path: Path) -> None:
+    records = [stream_record(tmp_path, n, recipe, 0.6) for n, recipe in ((1, CONTENT), (2, PROTO))]
+    (tmp_path / "tasks/2.npz").unlink()
+    with pytest.raises(EngramError, match=r"2\.npz cannot be read .* restore them from git"):
+        paired_table(records, "r", tmp_path)
