@@ -18,6 +18,7 @@ from engram.report.stream_cells import stream_cells
 from engram.report.stream_figures import stream_figures
 from engram.report.streams import NO_STREAMS, late_table, paired_table
 from engram.report.svg import INK, SERIES
+from engram.spellings import name_today
 
 CONTENT, PROTO = "cml_bgnn/mini_5w1s_content_named", "proto_memory/mini_5w1s_frozen"
 INDUCTIVE = "cml_bgnn/mini_5w1s_content_named_inductive"
@@ -45,7 +46,7 @@ def stream_record(
     (folder / "tasks").mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / file, correct=correct)
     evaluation = replace(evaluation, metrics={**evaluation.metrics, "stream": stream}, tasks_file=file)
-    method = "content_memory" if "_content" in recipe else method
+    method = "content_memory" if "content" in recipe else method
     values = {"backbone": "conv4", "method_settings": method_settings or {}}
     record = make_record(number, evaluation, kind="bench", method=method, recipe_name=recipe, recipe=values)
     return replace(record, training={"features": "features of conv4"})
@@ -69,6 +70,19 @@ def test_the_newest_record_of_each_cell_is_linked_and_other_settings_are_left_ou
     assert first[5] == "" and first[6].startswith("[80.00")
     assert "history erased" in second[2] and second[4].startswith("[55.00")
     assert late_table([], "r") == paired_table([], "r", tmp_path) == NO_STREAMS
+
+
+def test_runs_under_the_two_names_of_a_recipe_are_of_one_system(tmp_path: Path) -> None:
+    """The newest of them counts, by the name it was written with."""
+    today = name_today(CONTENT)
+    records = [stream_record(tmp_path, 1, CONTENT, 0.6), stream_record(tmp_path, 2, today, 0.7)]
+    records += [stream_record(tmp_path, 3, CONTENT, 0.5, erase_history=True), stream_record(tmp_path, 4, PROTO, 0.4)]
+    rows = rows_of(late_table(records, "../r"))
+    assert [row[3] for row in rows] == [f"`{today}`", f"`{PROTO}`", f"`{CONTENT}`"]
+    assert rows[0][4].startswith("[70.00 ± 0.40](../r/content_memory.mini_5w1s_named.20260101-000002")
+    differences = [row[2:5] for row in rows_of(paired_table(records, "../r", tmp_path))]
+    assert [d[2] for d in differences] == ["+30.00 ± 0.00", "+20.00 ± 0.00"]
+    assert "the same model, history erased" in differences[1][0]
 
 
 def test_pairs_are_differences_of_streams(tmp_path: Path) -> None:
