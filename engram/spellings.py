@@ -35,7 +35,7 @@ RECIPES = {
     "cml_bgnn/mini_5w1s_content_anonymous_resnet12_wide": "content_memory/mini_5w1s_anonymous_resnet12_wide",
     "cml_bgnn/mini_5w1s_content_attention": "content_memory/mini_5w1s_attention",
 }
-"""first name -> today's; either finds the recipe, and records keep the one they were written with"""
+"""first name -> today's; either finds the recipe and its records, which keep the one they were written with"""
 
 
 def today(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -49,7 +49,8 @@ def today(method: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]
             f"[method] reading = {reading!r} but it takes a list of at most {len(READING)} numbers, which have names "
             f"now: {', '.join(READING)}"
         )
-    kept = {key: value for key, value in settings.items() if key not in ("history", "reading")}
+    whole = READING if "reading" in settings else ()  # a list takes the place of all that it could have said
+    kept = {key: value for key, value in settings.items() if key not in ("history", "reading", *whole)}
     return TODAY, {**kept, **dict(zip(READING, reading, strict=False))}
 
 
@@ -87,9 +88,9 @@ def recipe_first(saved: Mapping[str, Any]) -> dict[str, Any]:
     return {**saved, "method": method, "method_settings": settings}
 
 
-def other_name(recipe: str) -> str:
-    """The other name of a recipe that has two; "" for the rest."""
-    return RECIPES.get(recipe) or {new: old for old, new in RECIPES.items()}.get(recipe, "")
+def name_today(recipe: str) -> str:
+    """The name a recipe has today; that of a recipe with one name is itself."""
+    return RECIPES.get(recipe, recipe)
 
 
 def filed_under(method: str, recipe_name: str) -> str:

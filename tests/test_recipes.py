@@ -15,7 +15,6 @@ from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe, maker_of, recipe_names
 from engram.recipes.protocols import protocols_of, validation_protocol
 from engram.recipes.schema import digest_of, recipe_from_dict, structure
-from engram.spellings import filed_under
 
 RUNS = Path(__file__).parents[1] / "results" / "runs"
 WHOLE = {
@@ -28,7 +27,7 @@ WHOLE = {
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_loads_and_its_method_settings_fit(name: str) -> None:
     recipe = load_recipe(name)
-    assert recipe.name == name and recipe.name.split("/")[0] == filed_under(recipe.method, name) and recipe.description
+    assert recipe.name == name and recipe.name.split("/")[0] == recipe.method and recipe.description
     structure(recipe.method_settings, METHODS[recipe.method].Config, name)
     assert all(isinstance(p, Protocol) for p in protocols_of(recipe))
     if "class_order" in name:

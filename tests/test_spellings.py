@@ -11,18 +11,22 @@ from typing import Any
 import pytest
 import torch
 
-from engram import spellings
+from engram import spellings, studies
 from engram.errors import EngramError
 from engram.ledger import Ledger, read_ledger, read_record, record_path, run_stem, write_record
 from engram.models.checkpoint import load, load_method
 from engram.nn.evidence import Reading
 from engram.places import WEIGHTS
-from engram.recipes import load_recipe
+from engram.recipes import load_recipe, recipe_names
+from engram.recipes.names import differences
 from engram.recipes.schema import DataSettings, Recipe, TrainSettings, digest_of, recipe_from_saved
 from engram.revisions import revisions_of
+from engram.studies import load_study
+from engram.studies.jobs import jobs_of
 from engram.types import Episode
 
 RUNS = Path(__file__).parent.parent / "results/runs"
+STUDIES = Path(studies.__file__).parent
 OLD = {"n_layers": 2, "history": "content", "reading": [10.0, 0.5, 0.1, 0.2, 0.08, 0.7], "bayes": "task"}
 NEW = {"n_layers": 2, "bayes": "task", "sharpness": 10.0, "query": 0.5, "past_query": 0.1, "past_picture": 0.2}
 NEW |= {"refusal": 0.08, "crowd": 0.7}
@@ -56,6 +60,7 @@ def test_a_recipe_is_in_todays_spelling_and_its_digest_in_the_first() -> None:
     assert digest_of({**new.to_dict(), "method": "cml_bgnn", "method_settings": OLD}) == new.digest
     assert made("content_memory", **{**NEW, "crowd": 0.6}).digest != new.digest != made("cml_bgnn").digest
     assert made("content_memory", width=8, reading=[3.0]).method_settings == {"width": 8, "sharpness": 3.0}
+    assert made("content_memory", crowd=0.7, reading=[3.0]).method_settings == {"sharpness": 3.0}  # a list is whole
     ignored = made("cml_bgnn", **OLD, dropout=0.3, gate="paper")
     assert ignored.method_settings == NEW
     assert recipe_from_saved({**new.to_dict(), "method": "cml_bgnn", "method_settings": OLD}, "a file") == new
@@ -94,10 +99,28 @@ def test_every_committed_record_of_todays_settings_is_counted() -> None:
     assert names == set(spellings.RECIPES)
     for name in names:
         recipe, counted = load_recipe(name), {record.run_id for record in ledger.runs(load_recipe(name))}
-        assert recipe.method == "content_memory" and load_recipe(spellings.RECIPES[name]) == recipe
+        assert (recipe.method, recipe.name) == ("content_memory", spellings.RECIPES[name])
+        assert load_recipe(recipe.name) == recipe and name not in recipe_names() and recipe.name in recipe_names()
         same = [raw for raw in files.values() if digest_of(raw["recipe"], True) == digest_of(recipe.to_dict(), True)]
         finished = {raw["run_id"] for raw in same if raw["status"] == "finished" and raw["kind"] != "audit"}
         assert finished and finished <= counted, name
+
+
+def test_a_file_of_ones_own_may_start_from_a_first_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'from = "cml_bgnn/mini_5w1s_content_anonymous"\nmethod.reading = [9.0, 0.5, 0.1, 0.2, 0.08]\n'
+    )
+    mine, box = load_recipe(str(tmp_path / "mine.toml")), load_recipe("content_memory/mini_5w1s_anonymous")
+    assert differences(mine, box) == ["method.crowd", "method.sharpness"]
+
+
+def test_a_study_may_name_a_recipe_by_its_first_name(tmp_path: Path) -> None:
+    text = (STUDIES / "memory_stream_named.toml").read_text()
+    mine = tmp_path / "memory_stream_named.toml"
+    mine.write_text(text.replace("content_memory/mini_5w1s_named", "cml_bgnn/mini_5w1s_content_named"))
+    assert mine.read_text() != text
+    (own, missing), (box, _) = (jobs_of([load_study(name)], "short") for name in (str(mine), "memory_stream_named"))
+    assert not missing and [job.key for job in own] == [job.key for job in box]
 
 
 def test_a_record_of_a_recipe_of_ones_own_keeps_its_file_too(tmp_path: Path) -> None:

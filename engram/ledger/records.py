@@ -80,6 +80,11 @@ class RunRecord:
     """how the name of its file begins where that is not `run_stem`; never written, for the file says it"""
 
     @property
+    def recipe_today(self) -> str:
+        """The name its recipe has today: what records of one recipe have in common."""
+        return spellings.name_today(self.recipe_name)
+
+    @property
     def accuracy(self) -> float | None:
         """Of the first protocol answered, a fraction of 1; None where there is none."""
         return self.evaluations[0].metrics.get("accuracy") if self.evaluations else None

@@ -28,13 +28,12 @@ def layers_of(name_or_path: str) -> tuple[str, str, list[Layer]]:
     """Name of a recipe, what an error calls it, and its layers, the first one first."""
     path = Path(name_or_path)
     if path.suffix != ".toml":
-        if name_or_path not in recipe_names() and (other := spellings.other_name(name_or_path)):
-            return layers_of(other)
-        method, _, variant = name_or_path.partition("/")
+        name = spellings.name_today(name_or_path)
+        method, _, variant = name.partition("/")
         if variant not in _variants(method):
             raise EngramError(f"there is no recipe '{name_or_path}'{nearest(name_or_path, recipe_names())}")
         file = RECIPES_FOLDER / f"{method}.toml"
-        return name_or_path, f"{file.name} [variant.{variant}]", chain_of(_of_the_box(file), variant, file.name)
+        return name, f"{file.name} [variant.{variant}]", chain_of(_of_the_box(file), variant, file.name)
     raw = _read(path)
     if "variant" in raw:
         example = f"{path.stem}/{next(iter(raw['variant']), 'mini_5w1s')}"

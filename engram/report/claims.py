@@ -161,7 +161,7 @@ def best_of_halves(run: RunRecord) -> tuple[tuple[float, float], tuple[float, fl
 
 
 def _audit(test: ClaimTest, ledger: Ledger) -> TestResult:
-    audit = ledger.audits(lambda record: record.recipe_name).get(test.recipe)
+    audit = ledger.audits(lambda record: record.recipe_today).get(test.recipe)
     found = [f for f in audit.audit if f["probe"] == test.probe] if audit else []
     if not found or found[0]["effect"] is None:
         return TestResult(None, f"no audit of {test.recipe} has the probe '{test.probe}'", measured=False)

@@ -14,7 +14,7 @@ RECIPES = {
     "ProtoNet": "proto_net/glyphs_quick",
     "CML-BGNN, no history": "cml_bgnn/glyphs_quick_no_history",
     "CML-BGNN, the paper's history": "cml_bgnn/glyphs_quick",
-    "Content memory": "cml_bgnn/glyphs_quick_content",
+    "Content memory": "content_memory/glyphs_quick",
 }
 FLOORS = {"chance": "chance", "pixel nearest centroid": "pixel_centroid"}
 """methods that need no training"""
@@ -51,7 +51,7 @@ def recorded_rows(records: Sequence[RunRecord], setting: str) -> list[Quickstart
     answers = [r for r in result_rows(records) if all(r.protocol.get(key) == value for key, value in asked.items())]
     rows = []
     for system, name in {**FLOORS, **RECIPES}.items():
-        found = [r for r in answers if r.evaluation and name in (r.record.method, r.record.recipe_name)]
+        found = [r for r in answers if r.evaluation and name in (r.record.method, r.record.recipe_today)]
         if found:
             newest = max(found, key=lambda row: row.record.started)
             assert newest.evaluation is not None

@@ -52,7 +52,7 @@ class Cell:
 
     @property
     def row(self) -> tuple[str, str, str, bool]:
-        return self.names, self.backbone, self.record.recipe_name, self.erased
+        return self.names, self.backbone, self.record.recipe_today, self.erased
 
     @property
     def questions(self) -> tuple[Any, ...]:
@@ -91,8 +91,8 @@ class Cell:
 
 def stream_cells(records: Sequence[RunRecord]) -> list[Cell]:
     """The newest finished answer of each recipe to each kind of stream in the setting, rows together, T ascending."""
-    found = newest(Ledger(records).given, _place)
-    return [Cell(found[place].record, found[place].evaluation) for place in sorted(found, key=_order)]
+    found = newest(Ledger(records).given, _place).values()
+    return sorted((Cell(answer.record, answer.evaluation) for answer in found), key=_order)
 
 
 def _place(answer: Answer) -> tuple[Any, ...] | None:
@@ -107,6 +107,5 @@ def _in_setting(protocol: Mapping[str, Any]) -> bool:
     return protocol.get("stream_length") in LENGTHS and agrees(protocol, SETTING)
 
 
-def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    names, backbone, recipe, erased, length = key
-    return names != "named", backbone, erased, recipe, length
+def _order(cell: Cell) -> tuple[Any, ...]:
+    return cell.names != "named", cell.backbone, cell.erased, cell.record.recipe_name, cell.length

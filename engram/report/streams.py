@@ -44,25 +44,25 @@ class Pair:
 
 
 def _named(encoder: str) -> Pair:
-    recipe, other = f"cml_bgnn/mini_5w1s_content_named{encoder}", f"proto_memory/mini_5w1s_frozen{encoder}"
+    recipe, other = f"content_memory/mini_5w1s_named{encoder}", f"proto_memory/mini_5w1s_frozen{encoder}"
     return Pair(recipe, other, "named", "none")
 
 
 def _erased(names: str, encoder: str) -> Pair:
-    recipe = f"cml_bgnn/mini_5w1s_content_{names}{encoder}"
+    recipe = f"content_memory/mini_5w1s_{names}{encoder}"
     return Pair(recipe, recipe, names, "second")
 
 
 def _against_the_mean(encoder: str) -> Pair:
     """Without names the prototype memory knows the stream's mean alone: what a task on its own gives."""
-    recipe, other = f"cml_bgnn/mini_5w1s_content_anonymous{encoder}", f"proto_memory/mini_5w1s_frozen{encoder}"
+    recipe, other = f"content_memory/mini_5w1s_anonymous{encoder}", f"proto_memory/mini_5w1s_frozen{encoder}"
     return Pair(recipe, other, "anonymous", "none")
 
 
-INDUCTIVE = "cml_bgnn/mini_5w1s_content_named_inductive"
+INDUCTIVE = "content_memory/mini_5w1s_named_inductive"
 PAIRS = (
     _named(""),
-    Pair("cml_bgnn/mini_5w1s_content_named", INDUCTIVE, "named", "none"),
+    Pair("content_memory/mini_5w1s_named", INDUCTIVE, "named", "none"),
     Pair(INDUCTIVE, "proto_memory/mini_5w1s_frozen", "named", "none"),
     Pair(INDUCTIVE, "proto_memory/mini_5w1s_frozen", "named", "both"),
     _named("_resnet12_wide"),
@@ -84,10 +84,10 @@ def late_table(records: Sequence[RunRecord], runs: str) -> str:
         return NO_STREAMS
     header = ("Stream", "Encoder", "System", "Recipe", *(f"T = {length}" for length in LENGTHS))
     body = []
-    for (names, backbone, recipe, _), cells in rows.items():
+    for (names, backbone, _, _), cells in rows.items():
         one = next(iter(cells.values()))
         late = [_late(cells[length], runs) if length in cells else "" for length in LENGTHS]
-        body.append([names, backbone, one.label(), f"`{recipe}`", *late])
+        body.append([names, backbone, one.label(), f"`{one.record.recipe_name}`", *late])
     return f"{markdown_table(header, body, right=(4, 5, 6))}\n\n{TABLE_NOTE}"
 
 
@@ -117,14 +117,14 @@ def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> str:
 
 
 def _find(cells: Mapping[tuple[Any, ...], Cell], recipe: str, names: str, erased: bool, length: int) -> Cell | None:
-    found = [c for c in cells.values() if (c.record.recipe_name, c.names, c.erased) == (recipe, names, erased)]
+    found = [c for c in cells.values() if (c.record.recipe_today, c.names, c.erased) == (recipe, names, erased)]
     return next((c for c in found if c.length == length), None)
 
 
 def _paired_cells(first: Cell, second: Cell, runs: str, folder: Path) -> list[str]:
     paired = paired_difference(*(correctness(c.evaluation, folder) for c in (first, second)), last_quarter=True)
     difference, interval = 100 * paired["difference"], 100 * paired["interval"]
-    same = first.record.recipe_name == second.record.recipe_name
+    same = first.record.recipe_today == second.record.recipe_today
     other = "the same model, history erased" if same else second.label()
     return [
         first.names,

@@ -81,16 +81,16 @@ def _rows_of(rows: Sequence[ResultRow], method: str) -> list[ResultRow]:
 
 def _of_today(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Without what was run with other settings than its recipe has today, where a run with today's answers the same."""
-    names = {r.record.recipe_name for r in rows} & set(recipe_names())
+    names = {r.record.recipe_today for r in rows} & set(recipe_names())
     today = {name: digest_of(load_recipe(name).to_dict(), without_seed=True) for name in names}
 
     def kept(row: ResultRow) -> bool:
         revision = len(revisions_of(row.record.method, row.record.recipe.get("method_settings") or {}))
         digest = digest_of(row.record.recipe, without_seed=True)
-        return digest == today.get(row.record.recipe_name) and row.record.revision == revision
+        return digest == today.get(row.record.recipe_today) and row.record.revision == revision
 
-    answered = {(r.record.recipe_name, describe_protocol(r.protocol)) for r in rows if kept(r)}
-    return [r for r in rows if kept(r) or (r.record.recipe_name, describe_protocol(r.protocol)) not in answered]
+    answered = {(r.record.recipe_today, describe_protocol(r.protocol)) for r in rows if kept(r)}
+    return [r for r in rows if kept(r) or (r.record.recipe_today, describe_protocol(r.protocol)) not in answered]
 
 
 def result_columns(runs: str) -> tuple[Column[ResultRow], ...]:

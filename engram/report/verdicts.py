@@ -14,6 +14,7 @@ from engram.report.cards import system_name
 from engram.report.columns import markdown_table
 from engram.report.rows import dataset_name
 from engram.report.tables import section_text
+from engram.spellings import name_today
 
 NO_AUDITS = "No audits are recorded yet."
 EVERY = "all"
@@ -30,8 +31,8 @@ TELLING = (
 
 def newest_audits(records: Sequence[RunRecord], name: str = EVERY) -> list[RunRecord]:
     """The newest finished audit of each method, recipe and kind of stream (named or not); ``name`` keeps one recipe."""
-    newest = Ledger(records).audits(lambda r: (r.method, r.recipe_name, _streams(r)))
-    return [newest[key] for key in sorted(newest) if name in (EVERY, key[1])]
+    newest = Ledger(records).audits(lambda r: (r.method, r.recipe_today, _streams(r)))
+    return [newest[key] for key in sorted(newest) if name_today(name) in (EVERY, key[1])]
 
 
 def _streams(record: RunRecord) -> str:

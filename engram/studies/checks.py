@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from engram.errors import EngramError, nearest
 from engram.protocol import ASKED, CHOICES
 from engram.recipes import recipe_names
+from engram.spellings import name_today
 
 if TYPE_CHECKING:
     from engram.studies.schema import Row, Study
@@ -75,7 +76,7 @@ def missing_recipes(study: Study) -> dict[str, str]:
     found: dict[str, str] = {}
     for row, cell in study.cells():
         for name in (cell.recipe, *cell.short, cell.encoder):
-            if name and name not in {*known, *found} and not name.endswith(".toml"):
+            if name and name_today(name) not in {*known, *found} and not name.endswith(".toml"):
                 hint = nearest(name, known) if study.own else " yet"
                 found[name] = f"{study.where}, row '{row.label}': there is no recipe '{name}'{hint}"
     return found

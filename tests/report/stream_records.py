@@ -37,7 +37,7 @@ def stream_record(
     (folder / "tasks").mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / file, correct=correct)
     evaluation = replace(evaluation, metrics={**evaluation.metrics, "stream": stream}, tasks_file=file)
-    method = "content_memory" if "_content" in recipe else method
+    method = "content_memory" if "content" in recipe else method
     values = {"backbone": "conv4", "method_settings": method_settings or {}}
     record = make_record(number, evaluation, kind="bench", method=method, recipe_name=recipe, recipe=values)
     return replace(record, training={"features": "features of conv4"})

@@ -11,6 +11,7 @@ from stream_records import ANONYMOUS, CONTENT, INDUCTIVE, PROTO, stream_record
 
 from engram.errors import EngramError
 from engram.report.streams import NO_STREAMS, late_table, paired_table
+from engram.spellings import name_today
 
 
 def test_the_newest_record_of_each_cell_is_linked_and_other_settings_are_left_out(tmp_path: Path) -> None:
@@ -74,3 +75,16 @@ def test_lost_task_files_are_told(tmp_path: Path) -> None:
     (tmp_path / "tasks/2.npz").unlink()
     with pytest.raises(EngramError, match=r"2\.npz cannot be read .* restore them from git"):
         paired_table(records, "r", tmp_path)
+
+
+def test_runs_under_the_two_names_of_a_recipe_are_of_one_system(tmp_path: Path) -> None:
+    """The newest of them counts, by the name it was written with."""
+    today = name_today(CONTENT)
+    records = [stream_record(tmp_path, 1, CONTENT, 0.6), stream_record(tmp_path, 2, today, 0.7)]
+    records += [stream_record(tmp_path, 3, CONTENT, 0.5, erase_history=True), stream_record(tmp_path, 4, PROTO, 0.4)]
+    rows = rows_of(late_table(records, "../r"))
+    assert [row[3] for row in rows] == [f"`{today}`", f"`{PROTO}`", f"`{CONTENT}`"]
+    assert rows[0][4].startswith("[70.00 ± 0.40](../r/content_memory.mini_5w1s_named.20260101-000002")
+    differences = [row[2:5] for row in rows_of(paired_table(records, "../r", tmp_path))]
+    assert [d[2] for d in differences] == ["+30.00 ± 0.00", "+20.00 ± 0.00"]
+    assert "the same model, history erased" in differences[1][0]

@@ -10,7 +10,7 @@ from engram.studies import load_study
 
 def test_commands_of_a_head_on_frozen_features(place: Place) -> None:
     jobs = make_plan([load_study("memory_stream_named")], "short", (), place).jobs
-    head = next(p for p in jobs if p.job.recipe.name == "cml_bgnn/mini_5w1s_content_named")
+    head = next(p for p in jobs if p.job.recipe.name == "content_memory/mini_5w1s_named")
     assert head.state == "no data" and "miniimagenet needs its files" in head.note
     memory = next(p for p in jobs if p.job.recipe.name == "proto_memory/mini_5w1s_frozen")
     commands = commands_of(memory, place)

@@ -162,7 +162,7 @@ def _empty(study: Study, row: str, cell: Cell, folder: Path, absent: Mapping[str
     where = study.where if study.own else study.name.replace("_", "-")
     command = f"engram reproduce {where} --scale {scale}"
     recipe = recipe_called(names[0])
-    failed = [r for r in ledger.records if r.status == "failed" and r.recipe_name == recipe.name]
+    failed = [r for r in ledger.records if r.status == "failed" and r.recipe_today == recipe.name]
     why = f"failed: {failed[-1].error}" if failed else "not run"
     return Filled(study.name, row, cell, recipe, folder, scale, missing=why, command=command)
 

@@ -35,7 +35,7 @@ def audit_text(audit: RunRecord | None, recipe: str = "") -> str:
     if audit is None:
         return ""
     words = verdict_text(audit)
-    return words if not recipe or audit.recipe_name == recipe else f"{words} (`{audit.recipe_name}`)"
+    return words if not recipe or audit.recipe_today == recipe else f"{words} (`{audit.recipe_name}`)"
 
 
 @dataclass(frozen=True)
