@@ -6,18 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from minimal import STUDY
 from study_ledger import write_study
 
 from engram.errors import EngramError
 from engram.studies import load_study, study_names
 from engram.studies.checks import check_recipes, missing_recipes
 from engram.studies.schema import study_from_dict
-
-MINIMAL: dict[str, Any] = {
-    "title": "t",
-    "columns": ["1-shot"],
-    "row": [{"label": "a", "cells": [{"column": "1-shot", "recipe": "proto_net/glyphs_quick"}]}],
-}
 
 
 @pytest.mark.parametrize("name", study_names())
@@ -37,7 +32,7 @@ def test_every_recipe_of_a_study_exists(name: str) -> None:
         ({"short": {"seeds": [1, 1]}}, r"seeds = \[1, 1\] but they must be different and at least 0"),
         ({"short": {"minutes": -1.0}}, "minutes = -1.0 but at least 0 is needed"),
         ({"row": {"label": "a"}}, "it takes a list of tables"),
-        ({"row": MINIMAL["row"] * 2}, "two rows are called 'a'"),
+        ({"row": STUDY["row"] * 2}, "two rows are called 'a'"),
         ({"row": [{"label": "a", "cells": [{"column": "2-shot"}]}]}, "row 'a': there is no column '2-shot'"),
         ({"row": [{"label": "a", "cells": [{"column": "1-shot", "paper": 101.0}]}]}, "lies between 0 and 100"),
         ({"row": [{"label": "a", "cells": [{"column": "1-shot", "papre": 1.0}]}]}, "unknown key 'papre'"),
@@ -60,7 +55,7 @@ def test_every_recipe_of_a_study_exists(name: str) -> None:
 )
 def test_bad_studies_get_one_sentence(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence) as caught:
-        study_from_dict({**MINIMAL, **change}, "x", "x.toml")
+        study_from_dict({**STUDY, **change}, "x", "x.toml")
     assert str(caught.value).startswith("x.toml")
 
 

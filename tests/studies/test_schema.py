@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from minimal import STUDY
 
 from engram.studies import study_names
 from engram.studies.schema import studies_called, study_from_dict
 
 WANTED = {"table1", "table2", "table3", "table4", "figure3", "figure4", "order_leak"}
-
-
-MINIMAL: dict[str, Any] = {
-    "title": "t",
-    "columns": ["1-shot"],
-    "row": [{"label": "a", "cells": [{"column": "1-shot", "recipe": "proto_net/glyphs_quick"}]}],
-}
 
 
 def test_the_papers_tables_and_figures_and_our_own_studies_are_there() -> None:
@@ -26,5 +19,5 @@ def test_the_papers_tables_and_figures_and_our_own_studies_are_there() -> None:
 def test_a_rows_settings_hold_for_its_cells_and_a_cells_own_go_first() -> None:
     cells = [{"column": "1-shot", "ask": {"n_way": 3}}]
     row = {"label": "a", "recipe": "r", "short": "s", "ask": {"n_way": 5, "n_query": 2}, "cells": cells}
-    (cell,) = study_from_dict({**MINIMAL, "row": [row]}, "x", "x.toml").rows[0].cells
+    (cell,) = study_from_dict({**STUDY, "row": [row]}, "x", "x.toml").rows[0].cells
     assert (cell.recipe, cell.short, cell.ask) == ("r", ("s",), {"n_way": 3, "n_query": 2})

@@ -1,4 +1,4 @@
-"""Studies in the box are whole and have the paper's numbers; bad files get one sentence."""
+"""Studies in the box are whole and have the paper's numbers."""
 
 from __future__ import annotations
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
-from engram.nn.backbones import build_backbone
+from engram.nn.backbones import BACKBONES, build_backbone
+from engram.nn.backbones.contract import Backbone
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,15 @@ from engram.nn.backbones import build_backbone
 def test_out_shape_is_what_comes_out(name: str, shape: tuple[int, ...], out: tuple[int, ...]) -> None:
     backbone = build_backbone(name, shape, {}).eval()
     assert backbone.out_shape == out == tuple(backbone(torch.randn(2, *shape)).shape[1:])
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_backbone_of_the_box_fulfils_the_contract(name: str) -> None:
+    with torch.device("meta"):  # shapes alone
+        backbone = build_backbone(name, (3, 84, 84), {})
+    assert isinstance(backbone, Backbone) and isinstance(backbone, nn.Module)
+    assert backbone.out_shape and all(size > 0 for size in backbone.out_shape)
+
+
+def test_a_module_without_out_shape_does_not() -> None:
+    assert not isinstance(nn.Flatten(), Backbone)
