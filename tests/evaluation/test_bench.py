@@ -34,8 +34,6 @@ n_way = 3
 n_query = [1, 2]
 n_sequences = 8
 """
-
-
 RECIPE = Recipe(
     "proto_net/toy",
     "proto_net",

@@ -14,8 +14,6 @@ from engram.recipes import load_recipe
 from engram.revisions import REVISIONS
 
 QUICK = "cml_bgnn/glyphs_quick_class_order"
-
-
 SHUFFLED = (("slot_order", "shuffled"),)
 
 

@@ -21,8 +21,6 @@ from engram.models.features import write_features
 from engram.recipes.schema import Recipe
 
 CPU = torch.device("cpu")
-
-
 EGNN = {"method": "egnn", "method_settings": {"n_layers": 1, "width": 4}}
 
 
@@ -171,8 +169,6 @@ COSINE = replace(
     method_settings={"n_base_classes": 6, "head": "cosine", "temperature": 7.0, "learn_scale": True},
     data=replace(STAGE_ONE.data, augmentation="none"),
 )
-
-
 STILL = {"iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
 """a rate of 0 leaves weights as they came"""
 

@@ -13,8 +13,6 @@ from engram.errors import EngramError
 from engram.training.trainer import Trainer
 
 CPU = torch.device("cpu")
-
-
 EGNN = {"method": "egnn", "method_settings": {"n_layers": 1, "width": 4}}
 
 
