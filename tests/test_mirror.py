@@ -7,7 +7,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "engram"
 GOAL = 0.9
-REACHED = 0.73
+REACHED = 0.9
 """share of source files with a test file of their own; it only rises, up to the goal"""
 
 

@@ -81,13 +81,6 @@ def test_floors_answer_every_protocol_of_the_recipe(tmp_path: Path, store: Store
     assert pixels.evaluations[0].metrics["accuracy"] > 0.9
 
 
-def test_a_floors_result_is_not_filed_under_the_recipe_it_was_asked_with(tmp_path: Path, store: Store) -> None:
-    glyphs = Store(store.images, store.offsets, replace(store.info, dataset="glyphs"))
-    record, path = ask("chance", tmp_path, glyphs, recipe="proto_net/glyphs_5w1s", n_sequences=2, n_query=1)
-    assert record.recipe_name == "chance/glyphs_5w1s" and path.name.startswith("chance.glyphs_5w1s.")
-    assert record.recipe["paper"] is None
-
-
 def test_a_checkpoint_keeps_its_own_recipe_whatever_it_is_asked(
     tmp_path: Path, store: Store, run_folder: Path, recipe: str
 ) -> None:

@@ -11,7 +11,6 @@ from study_ledger import add_record
 from engram.card import Revision
 from engram.ledger import Ledger, Trainers, conflicts, newest, trusted_records
 from engram.recipes import load_recipe
-from engram.recipes.protocols import ask_of, expected_protocols
 from engram.revisions import REVISIONS
 
 QUICK = "cml_bgnn/glyphs_quick_class_order"
@@ -68,14 +67,6 @@ def test_a_bench_counts_as_complete_by_the_run_that_trained_it(tmp_path: Path) -
     ledger = Ledger(trusted_records(tmp_path)[0])
     recipe = load_recipe(QUICK)
     assert ledger.answers(recipe, SHUFFLED, "short") and not ledger.answers(recipe, SHUFFLED, "paper")
-
-
-def test_a_question_the_recipe_asks_anyway_is_not_asked_twice() -> None:
-    recipe = load_recipe("cml_bgnn/mini_5w1s_public_quick")  # tests with 1 and with 15 queries
-    assert [p["n_query"] for p in expected_protocols(recipe, ())] == [1, 15]
-    assert ask_of(recipe, {"n_query": 1, "stream_length": 8}) == ()
-    assert ask_of(recipe, {"slot_order": "shuffled"}) == ()
-    assert ask_of(recipe, {"slot_order": "class-order"}) == (("slot_order", "class-order"),)
 
 
 def test_newest_keeps_the_last_of_each_kind() -> None:

@@ -35,31 +35,6 @@ def test_parameter_counts_are_those_of_the_papers(name: str) -> None:
     assert sum(p.numel() for p in backbone.parameters()) == COUNTS[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "out"),
-    [
-        ("conv4", (3, 84, 84), (128,)),
-        ("conv4", (1, 28, 28), (128,)),
-        ("conv64", (3, 84, 84), (1600,)),
-        ("conv64_map", (3, 84, 84), (64, 5, 5)),
-        ("conv64_relation", (3, 84, 84), (64, 19, 19)),
-        ("conv64_relation", (1, 28, 28), (64, 5, 5)),
-        ("conv64_cova", (3, 84, 84), (64, 21, 21)),
-        ("conv32", (3, 84, 84), (800,)),
-        ("conv32_same", (3, 84, 84), (1152,)),
-        ("resnet12", (3, 84, 84), (512,)),
-        ("resnet12_film", (3, 84, 84), (512,)),
-        ("resnet12_wide_map", (3, 84, 84), (640, 5, 5)),
-        ("resnet18", (3, 84, 84), (512,)),
-        ("resnet18_map", (3, 84, 84), (512, 3, 3)),
-        ("conv64_relation", (3, 84, 84), (64, 19, 19)),
-    ],
-)
-def test_out_shape_is_what_comes_out(name: str, shape: tuple[int, ...], out: tuple[int, ...]) -> None:
-    backbone = build_backbone(name, shape, {}).eval()
-    assert backbone.out_shape == out == tuple(backbone(torch.randn(2, *shape)).shape[1:])
-
-
 @pytest.mark.parametrize(("name", "settings"), [("resnet18", {}), ("resnet12_wide", {"widths": (4, 4, 4, 8)})])
 def test_a_map_is_what_the_vector_is_the_mean_of(name: str, settings: dict[str, object]) -> None:
     vector, kept = (build_backbone(n, (3, 40, 40), settings).eval() for n in (name, f"{name}_map"))

@@ -11,7 +11,6 @@ import engram
 from engram.errors import EngramError
 from engram.flags import Asked
 from engram.protocol import ASKED, CHOICES, DEFAULTS, KEYS, LATER, NOT_DRAWN, Protocol, Tasks, agrees, describe_protocol
-from engram.recipes.protocols import ask_of, expected_protocols, protocols_of, training_protocol
 from engram.recipes.schema import LATER as LATER_IN_RECIPES
 from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings, recipe_from_dict
 from engram.studies.schema import study_from_dict
@@ -73,25 +72,6 @@ def test_a_key_that_a_record_lacks_is_at_its_default() -> None:
     assert agrees({"n_way": 5}, {"n_way": 5, "drift": 0.0, "names": "anonymous"})
     assert not agrees({"n_way": 5}, {"drift": 0.1}) and not agrees({"drift": 0.1}, {"drift": 0.0})
     assert not agrees({}, {"dataset": "toy"})
-
-
-def test_protocols_of_a_recipe_and_of_what_a_record_keeps_of_it() -> None:
-    chosen = recipe(n_query=(1, 15), stream_length=4, drift=0.2, query_balance="dirichlet")
-    asked = protocols_of(chosen, "val", "task")
-    assert [p.n_query for p in asked] == [1, 15]
-    assert all((p.split, p.batch_norm, p.drift, p.query_balance) == ("val", "task", 0.2, "dirichlet") for p in asked)
-    assert protocols_of(chosen.to_dict()) == protocols_of(chosen)
-    assert protocols_of({}) == (Protocol(""),)
-    trained = training_protocol(chosen)
-    assert (trained.n_way, trained.drift, trained.split, trained.n_sequences) == (3, 0.1, "train", 2)
-
-
-def test_a_question_is_a_change_of_the_recipes_own() -> None:
-    chosen = recipe(n_query=(1, 15))
-    assert ask_of(chosen, {"n_query": 15}) == () and ask_of(chosen, {"n_query": 5}) == (("n_query", 5),)
-    (asked,) = expected_protocols(chosen, (("n_query", 5),))
-    assert asked["n_query"] == 5 and asked["n_sequences"] == 1000
-    assert "batch_norm" not in asked and "seed" not in asked
 
 
 def test_bad_values_are_told_with_table_and_key() -> None:

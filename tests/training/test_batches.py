@@ -13,7 +13,7 @@ from toy_run import RECIPE, make_stores
 from engram.data.episodes import draw_tasks, episodes_at
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.recipes.protocols import protocols_of, training_protocol, training_ranges, validation_protocol
+from engram.recipes.protocols import training_protocol, training_ranges
 from engram.training.batches import BatchSource, check_ranges
 
 CPU = torch.device("cpu")
@@ -113,19 +113,3 @@ def test_ranges_the_store_cannot_serve_are_refused_at_their_ends(changes: dict[s
     recipe = replace(RECIPE, data=replace(RECIPE.data, **changes))
     with pytest.raises(EngramError, match=sentence):
         check_ranges(make_stores()["train"], training_protocol(recipe), training_ranges(recipe))
-
-
-def test_recurrence_and_drift_of_a_recipe_reach_its_streams() -> None:
-    data, test = (replace(part, recurrence_gap=1, drift=0.25) for part in (RECIPE.data, RECIPE.test))
-    recipe = replace(RECIPE, data=data, test=test)
-    for protocol in (training_protocol(recipe), validation_protocol(recipe, "none"), *protocols_of(recipe)):
-        assert (protocol.recurrence_gap, protocol.drift) == (1, 0.25)
-
-
-def test_validation_asks_as_many_queries_as_training_says() -> None:
-    recipe = replace(RECIPE, test=replace(RECIPE.test, n_query=(1, 4)))
-    assert validation_protocol(recipe, "running").n_query == 1
-    more = replace(recipe, train=replace(recipe.train, validation_queries=4))
-    assert validation_protocol(more, "running").n_query == 4
-    assert [p.n_query for p in protocols_of(more)] == [1, 4]
-    assert replace(more, train=replace(more.train, validation_queries=0)).digest == recipe.digest != more.digest

@@ -16,7 +16,6 @@ from engram.errors import EngramError
 from engram.machine.interruptions import RunLock
 from engram.models.checkpoint import load, load_method
 from engram.nn import adapt
-from engram.nn.kernels import cpu
 from engram.recipes.schema import TestSettings
 
 
@@ -105,28 +104,6 @@ def test_features_train_without_augmentation(tmp_path: Path) -> None:
     features = {s: Store.from_arrays(torch.randn(30, 8), [5] * 6, "toy", s) for s in ("train", "val")}
     recipe = replace(RECIPE, backbone="toy_run:Perceptron")
     assert go(tmp_path, recipe, stores=features).status == "finished"
-
-
-@pytest.mark.parametrize(("plain", "why"), [(False, "there is none"), (True, "there is none"), (False, "")])
-def test_a_run_tells_whose_kernels_it_had(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, plain: bool, why: str
-) -> None:
-    if not why and (missing := cpu.missing()):
-        pytest.skip(f"no kernels, as {missing}")
-    monkeypatch.setattr(cpu, "missing", lambda: why)
-    outcome = go(
-        tmp_path, replace(RECIPE, backbone="toy_run:OneBlock", train=replace(RECIPE.train, iterations=1)), plain=plain
-    )
-    said = [line for line in capsys.readouterr().err.splitlines() if "in C" in line]
-    assert outcome.training["kernels"] == ("library" if why else "c")
-    assert said == (
-        [] if plain or not why else [f"kernels in C are not used, as {why}: steps take up to twice as long"]
-    )
-
-
-def test_tensorboard_gets_its_curves(tmp_path: Path) -> None:
-    go(tmp_path, tensorboard=True)
-    assert list((tmp_path / "tensorboard").glob("events.*"))
 
 
 def test_an_inner_rate_that_diverges_names_the_inner_step_and_the_way_out(

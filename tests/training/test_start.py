@@ -19,7 +19,6 @@ from engram.models.build import build_method
 from engram.models.checkpoint import load, load_method
 from engram.models.features import write_features
 from engram.recipes.schema import Recipe
-from engram.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 EGNN = {"method": "egnn", "method_settings": {"n_layers": 1, "width": 4}}
@@ -43,14 +42,6 @@ def test_stage_one_learns_the_base_classes_and_resumes_bit_for_bit(tmp_path: Pat
     go(tmp_path / "parts", STAGE_ONE, max_iterations=3)
     go(tmp_path / "parts", STAGE_ONE, resume=True)
     assert_same_end(tmp_path / "straight", tmp_path / "parts")
-
-
-def test_base_classifier_smaller_than_the_split_is_refused(tmp_path: Path) -> None:
-    small = replace(STAGE_ONE, method_settings={"n_base_classes": 5})
-    with pytest.raises(EngramError, match=r"n_base_classes = 5 but toy train has 6 classes: set it to 6"):
-        go(tmp_path / "run", small)
-    with pytest.raises(EngramError, match="set class_batch"):
-        go(tmp_path / "run", replace(STAGE_ONE, data=RECIPE.data))
 
 
 @pytest.mark.parametrize("which", ["best", "last"])
@@ -171,25 +162,6 @@ def test_frozen_backbone_keeps_every_tensor_and_the_rest_learns(tmp_path: Path, 
     go(tmp_path / "parts", recipe, max_iterations=3)
     go(tmp_path / "parts", recipe, resume=True)
     assert_same_end(tmp_path / "straight", tmp_path / "parts")
-
-
-def test_frozen_backbone_is_in_evaluation_mode_also_after_a_validation(tmp_path: Path) -> None:
-    trainer = Trainer(changed(train={"freeze_backbone": True}, **EGNN), make_stores(), tmp_path, CPU, None)
-    trainer.begin(resume=False)
-    for _ in range(2):
-        assert trainer.method.training and not any(m.training for m in trainer.method.backbone.modules())
-        trainer.step(0.0)
-        trainer.read_losses()
-        trainer.validate()
-    trainer.step(0.5)
-    assert all(p.grad is None for p in trainer.method.backbone.parameters())
-    frozen = {id(p) for p in trainer.method.backbone.parameters()}
-    assert not frozen & {id(p) for p in trainer.update.parameters}
-
-
-def test_frozen_method_without_a_rest_has_nothing_to_train(tmp_path: Path) -> None:
-    with pytest.raises(EngramError, match="has no parameters to train"):
-        go(tmp_path, changed(train={"freeze_backbone": True}))
 
 
 COSINE = replace(

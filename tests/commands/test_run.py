@@ -1,4 +1,4 @@
-"""Frozen features and heads on the command line: from a trained encoder to one checkpoint that sees images."""
+"""Commands that train: from a trained encoder and a head on frozen features to one model that sees images."""
 
 from __future__ import annotations
 
@@ -66,3 +66,13 @@ def test_what_cannot_be_done_is_told_in_one_sentence(project: Project) -> None:
     assert "there are no features of train in features" in sentence
     assert "nothing" in project.run("attach", "nothing", "run", "whole").sentence
     assert not (project.root / "whole").exists() and not (project.root / "features").exists()
+
+
+def test_a_packed_run_is_smaller_and_answers(project: Project) -> None:
+    assert project.train("--no-test").status == 0
+    assert project.succeeds("pack", "run", "small").startswith("wrote small/")
+    before, after = (
+        sum(p.stat().st_size for p in load(project.root / name).folder.iterdir()) for name in ("run", "small")
+    )
+    assert after < 0.7 * before
+    project.succeeds("bench", "small", *CPU)

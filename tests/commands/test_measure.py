@@ -1,4 +1,4 @@
-"""`engram audit` on the command line, and its section of the docs."""
+"""Commands that ask a model questions: a whole audit, its exit status, and its section of the docs."""
 
 from __future__ import annotations
 
@@ -82,3 +82,10 @@ def test_the_report_shows_the_newest_audit_and_no_audit_as_a_result(project: Pro
     assert "| Pixel nearest centroid, [`pixel_centroid/recipe`](" in page.read_text()
     assert "No runs are recorded yet." in readme.read_text()
     assert project.succeeds("report", "--check") == "all tables agree with results/runs\n"
+
+
+def test_a_bench_is_recorded_and_compared_with_itself_differs_in_nothing(project: Project) -> None:
+    out = project.succeeds("bench", "pixel_centroid", *FEW, "--n-sequences", 3)
+    assert "record: results/runs/pixel_centroid.recipe." in out
+    (path,) = project.records()
+    assert "+0.00" in project.succeeds("compare", path, path)

@@ -1,4 +1,4 @@
-"""The three commands for own pictures, with what people really put into folders."""
+"""Commands for own pictures, with what people really put into folders."""
 
 from __future__ import annotations
 

@@ -1,0 +1,59 @@
+"""Which model a command is given, and under which name its answers are filed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy_store import make_store
+
+from engram.data.store import Store
+from engram.errors import EngramError
+from engram.evaluation.bench import bench
+from engram.evaluation.source import model_name, resolve_model
+from engram.ledger import RunRecord, record_path
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    return make_store(n_classes=5, per_class=6, noise=20.0, split="test")
+
+
+def ask(model: str | Path, results: Path, store: Store, **arguments: object) -> tuple[RunRecord, Path]:
+    record, _ = bench(model, results=results, store=store, progress=False, device="cpu", **arguments)  # type: ignore[arg-type]
+    return record, record_path(results, record)
+
+
+def test_a_floors_result_is_not_filed_under_the_recipe_it_was_asked_with(tmp_path: Path, store: Store) -> None:
+    glyphs = Store(store.images, store.offsets, replace(store.info, dataset="glyphs"))
+    record, path = ask("chance", tmp_path, glyphs, recipe="proto_net/glyphs_5w1s", n_sequences=2, n_query=1)
+    assert record.recipe_name == "chance/glyphs_5w1s" and path.name.startswith("chance.glyphs_5w1s.")
+    assert record.recipe["paper"] is None
+
+
+def test_one_of_a_run_folder_and_a_method_is_named() -> None:
+    assert model_name("runs/mine", None) == "runs/mine" and model_name("", "chance") == "chance"
+    for model, method, told in (("run", "chance", "both 'run' and method = 'chance'"), ("", None, "neither was given")):
+        with pytest.raises(EngramError, match=told):
+            model_name(model, method)
+
+
+def test_a_floor_keeps_nothing_of_the_recipe_it_is_asked_with_but_its_tasks() -> None:
+    source = resolve_model("chance", "proto_net/glyphs_5w1s")
+    assert (source.asked.name, source.recipe.name) == ("proto_net/glyphs_5w1s", "chance/glyphs_5w1s")
+    assert (source.recipe.backbone, source.recipe.method_settings) == ("flatten", {})
+    assert (source.recipe.test, source.chosen_on, source.trained_by) == (source.asked.test, "", "")
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe", "sentence"),
+    [
+        ("chanse", None, "neither a run folder nor an untrained method 'chanse'; did you mean 'chance'"),
+        ("proto_net", None, "'proto_net' is a method that must be trained first"),
+        ("chance", None, "'chance' needs --recipe to say which data and tasks"),
+    ],
+)
+def test_what_is_no_model_is_told(model: str, recipe: str | None, sentence: str) -> None:
+    with pytest.raises(EngramError, match=sentence):
+        resolve_model(model, recipe)

@@ -1,0 +1,56 @@
+"""A recipe as a dataclass: its digest, and tables that are no recipe."""
+
+from __future__ import annotations
+
+import pytest
+from minimal import RECIPE
+
+from engram.errors import EngramError
+from engram.recipes.schema import recipe_from_dict
+
+
+def test_equal_settings_have_equal_digests_whatever_their_name() -> None:
+    first = recipe_from_dict(RECIPE, "a", "a.toml")
+    assert first.digest == recipe_from_dict({**RECIPE, "description": "other"}, "b", "b.toml").digest
+    changed = {**RECIPE, "train": {"iterations": 11, "sequences": 2}}
+    assert first.digest != recipe_from_dict(changed, "a", "a.toml").digest
+
+
+def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
+    """Runs from before these keys keep their digest; each use gives another one, the path as it is written."""
+    plain = recipe_from_dict(RECIPE, "a", "a.toml")
+    assert plain.digest == "725e4555df531753"
+    changes = (
+        {"data": {"dataset": "glyphs", "class_batch": 8}},
+        {"data": {"dataset": "glyphs", "n_query_range": [1, 4]}},
+        {"data": {"dataset": "glyphs", "stream_length_range": [2, 4]}},
+        {"data": {"dataset": "glyphs", "pool_range": [5, 9]}},
+        {"data": {"dataset": "glyphs", "recurrence_gap": 2}},
+        {"data": {"dataset": "glyphs", "drift": 0.1}},
+        {"test": {"recurrence_gap": 2}},
+        {"test": {"drift": 0.1}},
+        {"train": {"iterations": 10, "sequences": 2, "freeze_backbone": True}},
+        {"train": {"iterations": 10, "sequences": 2, "betas": [0.5, 0.9]}},
+        {"backbone": {"name": "conv4", "weights": "runs/a"}},
+        {"backbone": {"name": "conv4", "weights": "./runs/a"}},
+        {"train": {"iterations": 10, "sequences": 2, "norm_start": "uniform"}},
+        {"data": {"dataset": "glyphs", "drop_unlabelled": True}},
+        {"test": {"drop_unlabelled": True}},
+        {"train": {"iterations": 10, "sequences": 2, "schedule": "milestones", "milestones": [5]}},
+    )
+    recipes = [recipe_from_dict({**RECIPE, **change}, "a", "a.toml") for change in changes]
+    assert len({plain.digest, *(r.digest for r in recipes)}) == 17
+    (weights,) = {r.backbone_weights for r in recipes if r.backbone_weights == "runs/a"}
+    assert weights == "runs/a" and not any(r.backbone_settings for r in recipes)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"method": "proto_net"}, r"a \[method\] table with a name is needed"),
+        ({"trian": {}}, "unknown key 'trian'; did you mean 'train'"),
+    ],
+)
+def test_bad_recipes_get_one_sentence(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(EngramError, match=sentence):
+        recipe_from_dict({**RECIPE, **change}, "x", "x.toml")

@@ -1,0 +1,28 @@
+"""Flags are made of the protocol's keys: one for each that can be asked for, with its choices and its sentence."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+
+from engram.flags import Asked, AskedInAudit
+from engram.protocol import ASKED, CHOICES, KEYS
+
+OF_KEY = {field.name: field for field in fields(Asked.__origin__)}
+
+
+def test_what_is_not_asked_for_is_the_recipes() -> None:
+    asked = vars(Asked.__origin__())
+    assert asked.keys() == set(ASKED)
+    assert all(value is None or value is False for value in asked.values())
+    assert vars(AskedInAudit.__origin__()).items() <= asked.items()
+
+
+@pytest.mark.parametrize("key", ASKED)
+def test_a_flag_says_what_its_key_says_and_names_its_choices(key: str) -> None:
+    flag = get_args(OF_KEY[key].type)[1]
+    assert flag.help == KEYS[key].says
+    if OF_KEY[key].default is None and key in CHOICES:
+        assert flag.metavar == "{" + ",".join(CHOICES[key]) + "}"
