@@ -140,16 +140,13 @@ def current_commit() -> str:
     if given := os.environ.get("ENGRAM_COMMIT"):
         return given
     here = Path(__file__).parents[1]  # changes of the whole package count
+    calls = (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--", "."))
     try:
-        head = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True
-        )
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "--", "."], cwd=here, capture_output=True, text=True, check=True
-        )
+        told = [subprocess.run(["git", *call], cwd=here, capture_output=True, text=True, check=True) for call in calls]
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return head.stdout.strip() + ("+changes" if changed.stdout.strip() else "")
+    head, changed = (answer.stdout.strip() for answer in told)
+    return head + ("+changes" if changed else "")
 
 
 def _finite(value: Any) -> Any:

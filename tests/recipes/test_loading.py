@@ -76,3 +76,16 @@ def test_a_recipe_of_ones_own_may_start_from_one_of_the_box(tmp_path: Path) -> N
 def test_the_maker_of_weights_is_told_by_their_folder() -> None:
     assert maker_of("weights/stage_one.mini_conv4") == "stage_one/mini_conv4"
     assert maker_of("runs/mine") == maker_of("weights/stage_one.absent") == maker_of("") == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["egnn/mini_5w1s", "content_memory/mini_5w1s_named", "cml_bgnn/mini_5w1s_public_quick"]
+)
+def test_a_recipe_of_ones_own_starts_from_any_of_the_box_without_its_published_figure(
+    tmp_path: Path, name: str
+) -> None:
+    """Also where a variant of the box takes the published figure of its base away."""
+    mine = tmp_path / "mine.toml"
+    mine.write_text(f'from = "{name}"\ntrain.seed = 5\n')
+    found = load_recipe(str(mine))
+    assert found.paper is None and found.train.seed == 5 and found.method == load_recipe(name).method
