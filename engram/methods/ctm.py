@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError
-from engram.nn.backbones.shape import map_shape
+from engram.nn.backbones.contract import map_shape
 from engram.nn.heads import check_ways, class_means, squared_distances
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 

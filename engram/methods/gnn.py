@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engram.errors import EngramError
 from engram.nn import graph
-from engram.nn.backbones.shape import vector_width
+from engram.nn.backbones.contract import vector_width
 from engram.nn.heads import check_ways, one_hot
 from engram.nn.pairs import on_pairs
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings
-from engram.nn.backbones.shape import vector_width
+from engram.nn.backbones.contract import vector_width
 from engram.nn.heads import class_means
 from engram.revisions import REVISIONS
 from engram.types import (

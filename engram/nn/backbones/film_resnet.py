@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.nn.backbones.shape import probe_shape
+from engram.nn.backbones.contract import probe_shape
 
 POOLED_BLOCKS = 3
 """the public code pools after the first three blocks only"""
