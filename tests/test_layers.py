@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "tour": MODEL | {"evaluation", "training", "probes", "report"},
 }
 """what the files of each package or module may import beside their own package and CORE: one way, no cycles"""
-NUMPY_ONLY = ("engram.evaluation.metrics.", "engram.evaluation.stream_metrics.")
+NUMPY_ONLY = "engram.evaluation.metrics."
 """statistics that have one definition: a report may use them, they need no torch"""
 NO_TORCH = ("errors", "card", "revisions", "places", "protocol", "ledger", "recipes", "report", "reproduction")
 NO_TORCH += ("studies", "options", "flags", "spellings")

@@ -16,10 +16,9 @@ import torch
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from engram.classifier.engine import samples_posterior
+from engram.classifier.engine import Uncertainty, samples_posterior, split_entropy
 from engram.classifier.estimator import FewShotClassifier
 from engram.classifier.pictures import Unreadable
-from engram.classifier.uncertainty import Uncertainty, split
 from engram.data.formats.folder import EXTENSIONS, class_pictures
 from engram.errors import EngramError
 
@@ -130,6 +129,6 @@ def ask(classifier: FewShotClassifier, files: Sequence[Path]) -> Answers:
         tuple(map(str, classifier.decide(answer))),
         probabilities,
         answer.familiarity.double().numpy(),
-        split(answer) if posterior else None,
+        split_entropy(answer) if posterior else None,
         tuple((files[place], why) for place, why in left_out.items()),
     )

@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings
-from engram.nn.base_classes import BaseStart, cosine_logits, joint_nll, random_weights, set_aside
-from engram.nn.heads import class_means
+from engram.nn.heads import BaseStart, class_means, cosine_logits, joint_nll, random_weights, set_aside
 from engram.types import Answers, EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from engram.errors import EngramError
 from engram.nn import memory_bank
-from engram.nn.heads import one_hot
+from engram.nn.heads import neighbour_graph, one_hot, propagate
 from engram.nn.memory_bank import QUERY, SUPPORT, Bank
-from engram.nn.propagation import neighbour_graph, propagate
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
 

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings
-from engram.nn.base_classes import cosine_logits
-from engram.nn.heads import class_means
+from engram.nn.heads import class_means, cosine_logits
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 MOMENTUM = 0.01

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from engram.errors import EngramError
 from engram.nn.backbones.conv_maps import as_map_shape
-from engram.nn.heads import one_hot, squared_distances
-from engram.nn.propagation import propagate
+from engram.nn.heads import one_hot, propagate, squared_distances
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 WIDTH, HIDDEN = 64, 8
