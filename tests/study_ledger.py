@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from engram.card import revisions_of
 from engram.ledger import Evaluation, RunRecord, record_path, write_record
 from engram.recipes import Recipe, load_recipe
 from engram.recipes.protocols import protocols_of
-from engram.revisions import revisions_of
 from engram.studies.jobs import with_seed
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from engram import spellings
+from engram.card import revisions_of
 from engram.errors import EngramError
 from engram.ledger import Ledger, read_ledger, read_record, record_path, run_stem, write_record
 from engram.models.checkpoint import load, load_method
@@ -19,7 +20,6 @@ from engram.nn.evidence import Reading
 from engram.places import WEIGHTS
 from engram.recipes import load_recipe
 from engram.recipes.schema import DataSettings, Recipe, TrainSettings, digest_of, recipe_from_saved
-from engram.revisions import revisions_of
 from engram.types import Episode
 
 RUNS = Path(__file__).parent.parent / "results/runs"

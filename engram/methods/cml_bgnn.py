@@ -16,12 +16,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from engram.card import REVISIONS
 from engram.errors import EngramError, nearest
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
 from engram.nn.slot_graph import GraphAnswer, SlotGraph
 from engram.nn.steps import equal_shapes, stacked_task
-from engram.revisions import REVISIONS
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engram.card import REVISIONS
 from engram.errors import EngramError, check_settings
 from engram.nn.backbones.contract import vector_width
 from engram.nn.heads import class_means
-from engram.revisions import REVISIONS
 from engram.types import (
     Episode,
     History,

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
+from engram.card import REVISIONS
 from engram.errors import EngramError
 from engram.nn.heads import class_means
 from engram.nn.task_norm import encode_by_task, normalise_by_task
-from engram.revisions import REVISIONS
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
 LARGEST_LOG_VARIANCE = 20.0

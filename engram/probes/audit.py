@@ -16,8 +16,7 @@ import torch
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.store import Store
 from engram.errors import EngramError, nearest
-from engram.evaluation.can_answer import check_can_answer
-from engram.evaluation.source import model_name, resolve_model
+from engram.evaluation.source import check_can_answer, model_name, resolve_model
 from engram.ledger import RunRecord, check_results_folder, write_record
 from engram.machine.device import choose_device, kept_memory
 from engram.machine.failures import explained
