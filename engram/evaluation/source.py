@@ -13,7 +13,7 @@ import torch
 from engram.card import stated_revision
 from engram.data.store import Store
 from engram.errors import EngramError, nearest
-from engram.ledger import RunRecord, current_commit, new_run_id, software_versions, utc_now
+from engram.ledger import RunRecord, new_record
 from engram.machine.device import describe_device
 from engram.methods import METHODS
 from engram.models.build import build_method, resolve_method, revisions
@@ -50,24 +50,9 @@ class Source:
     def blank_record(self, kind: Literal["bench", "audit"], device: torch.device, store: Store) -> RunRecord:
         known = revisions(self.recipe)
         given = {"features": store.digest[:16]} if store.maker and not self.trained_by else {}
-        return RunRecord(
-            run_id=new_run_id(),
-            kind=kind,
-            status="finished",
-            method=self.recipe.method,
-            recipe_name=self.recipe.name,
-            recipe=self.recipe.to_dict(),
-            recipe_digest=self.recipe.digest,
-            seed=self.recipe.train.seed,
-            started=utc_now(),
-            seconds=0.0,
-            commit=current_commit(),
-            device=describe_device(device),
-            versions=software_versions(),
-            trained_by=self.trained_by,
-            revision=len(known) if self.trained_revision is None else stated_revision(known, self.trained_revision),
-            start=self.start or given,
-        )
+        stated = len(known) if self.trained_revision is None else stated_revision(known, self.trained_revision)
+        who = describe_device(device)
+        return new_record(kind, self.recipe, who, stated, trained_by=self.trained_by, start=self.start or given)
 
 
 def model_name(model: str | Path, method: str | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engram.card import revisions_of
 from engram.errors import EngramError
-from engram.ledger import RunRecord, current_commit, new_run_id, read_record, run_stem, software_versions, utc_now
+from engram.ledger import new_record, read_record, run_stem
 from engram.ledger import write_record as write
 from engram.recipes.protocols import Ask
 from engram.reproduction.plan import Place, Planned, checkpoint_state
@@ -58,24 +58,16 @@ def record_failure(job: Job, place: Place, ended: Ended) -> None:
     """A failed run is a row too, also where it ended before it could write its own record."""
     recipe = job.recipe
     state = checkpoint_state(place.folder(job)) or {}
-    record = RunRecord(
-        run_id=new_run_id(),
-        kind="train" if job.train and ended.step != "bench" else "bench",
+    record = new_record(
+        "train" if job.train and ended.step != "bench" else "bench",
+        recipe,
+        place.device,
+        len(revisions_of(recipe.method, recipe.method_settings)),
         status="failed",
-        method=recipe.method,
-        recipe_name=recipe.name,
-        recipe=recipe.to_dict(),
-        recipe_digest=recipe.digest,
-        seed=recipe.train.seed,
-        started=utc_now(),
         seconds=round(ended.seconds, 3),
-        commit=current_commit(),
-        device=place.device,
-        versions=software_versions(),
         training={key: state[key] for key in ("iteration", "seconds") if key in state},
         error=ended.sentence,
         note=f"study {', '.join(job.studies)}",
-        revision=len(revisions_of(recipe.method, recipe.method_settings)),
     )
     write(place.results, record)
 
