@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import EngramError, check_within
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
 from engram.nn.content_graph import ContentGraph
@@ -50,9 +50,7 @@ class ContentMemoryConfig(Reading):
             raise EngramError(
                 f"gamma = {self.gamma} needs train_samples of at least 2, not {self.train_samples}; or set gamma = 0"
             )
-        for key, least in (("n_layers", 1), ("width", 1), ("capacity", 1), ("train_samples", 1), ("test_samples", 0)):
-            if getattr(self, key) < least:
-                raise EngramError(f"[method] {key} = {getattr(self, key)} but at least {least} is needed")
+        check_within(self, n_layers=1, width=1, capacity=1, train_samples=1, test_samples=0)
 
 
 class ContentMemory(EmbeddingMethod):
