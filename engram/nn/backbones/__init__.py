@@ -12,8 +12,7 @@ from torch import nn
 from engram.errors import EngramError, nearest
 from engram.nn.backbones.conv import Conv4, Conv5, ConvBlocks, ConvSame, ConvSigned, Flatten
 from engram.nn.backbones.conv_maps import ConvMap, CovaConv, RelationConv
-from engram.nn.backbones.film_resnet import FilmResNet12
-from engram.nn.backbones.resnet import ResNet12, ResNet12Map, ResNet18, ResNet18Map, WideResNet28
+from engram.nn.backbones.resnet import FilmResNet12, ResNet12, ResNet12Map, ResNet18, ResNet18Map, WideResNet28
 from engram.nn.backbones.snail import SnailResNet
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {

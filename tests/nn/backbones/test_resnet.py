@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from engram.nn.backbones.resnet import ResNet12, ResNet18, WideResNet28, _BasicBlock, _WideBlock
+from engram.nn.backbones.resnet import FilmResNet12, ResNet12, ResNet18, WideResNet28, _BasicBlock, _WideBlock
 
 WIDTHS = (4, 4, 6, 8)
 
@@ -61,3 +62,34 @@ def test_layers_and_sizes() -> None:
     three = [part for part in backbone.modules() if isinstance(part, nn.Conv2d) and part.kernel_size == (3, 3)]
     assert len(three) + 3 == 28  # the paper counts the three shortcuts that are layers
     assert backbone.blocks(torch.zeros(1, 1, 16, 16)).shape == (1, 64, 4, 4) and backbone.out_shape == (64,)
+
+
+FILM_WIDTHS = (4, 4, 8, 8)
+
+
+@pytest.fixture
+def backbone() -> FilmResNet12:
+    torch.manual_seed(0)
+    return FilmResNet12((1, 20, 20), FILM_WIDTHS).eval()
+
+
+def test_zeros_change_nothing(backbone: FilmResNet12) -> None:
+    images = torch.randn(3, 1, 20, 20)
+    film = torch.zeros(3, 2 * sum(backbone.film_widths))
+    assert backbone.film_widths == (4,) * 6 + (8,) * 6
+    torch.testing.assert_close(backbone(images, film), backbone(images))
+
+
+def test_conditions_reach_their_own_image_alone(backbone: FilmResNet12) -> None:
+    images, film = torch.randn(3, 1, 20, 20), torch.zeros(3, 2 * sum(backbone.film_widths))
+    film[1] = 0.5
+    changed = (backbone(images, film) - backbone(images)).abs().amax(1)
+    assert changed[1] > 1e-3 and changed[[0, 2]].max() < 1e-6
+
+
+def test_gamma_scales_and_beta_shifts_a_layer(backbone: FilmResNet12) -> None:
+    """In the last layer of the last block gamma = -1 leaves beta alone beside the shortcut."""
+    block, inputs = backbone.blocks[3], torch.randn(2, 8, 3, 3)
+    film = [torch.zeros(2, 8) for _ in range(6)]
+    film[4], film[5] = torch.full((2, 8), -1.0), torch.full((2, 8), 0.3)
+    torch.testing.assert_close(block(inputs, film), torch.nn.functional.silu(0.3 + block.shortcut(inputs)))
