@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from math import inf
 
 
 class EngramError(Exception):
@@ -25,3 +26,12 @@ def check_settings(settings: object, *rules: tuple[str, bool, str]) -> None:
     for name, holds, what in rules:
         if not holds:
             raise EngramError(f"[method] {name} = {getattr(settings, name)} but {what}")
+
+
+def check_within(settings: object, **bounds: float | tuple[float, float]) -> None:
+    """Refuse the first [method] key below the least it can be, or outside (least, most)."""
+    for name, bound in bounds.items():
+        least, most = bound if isinstance(bound, tuple) else (bound, inf)
+        needed = f"at least {least} is needed" if most == inf else f"it makes sense from {least:g} to {most:g} alone"
+        if not least <= getattr(settings, name) <= most:  # so that nan is refused too
+            raise EngramError(f"[method] {name} = {getattr(settings, name)} but {needed}")

@@ -97,7 +97,7 @@ class BenchOptions(AskOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(AskOptions):
-    """Of `engram.probes.audit_run.audit_model`, beside the keys of the protocol."""
+    """Of `engram.probes.audit.audit_model`, beside the keys of the protocol."""
 
     stream_length: flags.Count = 8
     """tasks of a stream"""

@@ -137,11 +137,7 @@ class Method(nn.Module):
 
     def predict_sequence(self, episodes: Sequence[Episode], history: History = ()) -> tuple[Prediction, ...]:
         """One prediction per step, each seeing only earlier steps. A fast path may override this, not change it."""
-        predictions: list[Prediction] = []
-        for episode in episodes:
-            predictions.append(self.predict(episode, history))
-            history = predictions[-1].history
-        return tuple(predictions)
+        return _in_turn(self.predict, episodes, history)
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Mean negative log-likelihood of the true classes over steps, tasks and queries."""
@@ -182,8 +178,15 @@ class EmbeddingMethod(Method):
         return self.classify(self.embed([episode])[0], history)
 
     def predict_sequence(self, episodes: Sequence[Episode], history: History = ()) -> tuple[Prediction, ...]:
-        predictions: list[Prediction] = []
-        for episode in self.embed(episodes):
-            predictions.append(self.classify(episode, history))
-            history = predictions[-1].history
-        return tuple(predictions)
+        return _in_turn(self.classify, self.embed(episodes), history)
+
+
+def _in_turn(
+    answer: Callable[[Episode, History], Prediction], episodes: Sequence[Episode], history: History
+) -> tuple[Prediction, ...]:
+    """Each step with the history that the one before it left."""
+    predictions: list[Prediction] = []
+    for episode in episodes:
+        predictions.append(answer(episode, history))
+        history = predictions[-1].history
+    return tuple(predictions)

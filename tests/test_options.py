@@ -14,7 +14,7 @@ from engram import options
 from engram.errors import EngramError
 from engram.ledger import RESULTS
 from engram.options import ASKABLE, DRAWN, AuditOptions, BenchOptions, TrainOptions
-from engram.probes.audit_run import audit_model
+from engram.probes.audit import audit_model
 from engram.training import loop
 
 CALLS = (engram.train, engram.bench, engram.audit, audit_model, loop.train, engram.evaluate, engram.compare)

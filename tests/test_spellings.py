@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from engram import spellings, studies
+from engram.card import revisions_of
 from engram.errors import EngramError
 from engram.ledger import Ledger, read_ledger, read_record, record_path, run_stem, write_record
 from engram.models.checkpoint import load, load_method
@@ -20,7 +21,6 @@ from engram.places import WEIGHTS
 from engram.recipes import load_recipe, recipe_names
 from engram.recipes.names import differences
 from engram.recipes.schema import DataSettings, Recipe, TrainSettings, digest_of, recipe_from_saved
-from engram.revisions import revisions_of
 from engram.studies import load_study
 from engram.studies.jobs import jobs_of
 from engram.types import Episode

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from engram.classifier.box import fitted_at
 from engram.errors import EngramError
 from engram.evaluation.evaluate import check_prediction
-from engram.nn.folded import folded
+from engram.nn.encoder import folded
 from engram.nn.heads import class_means
 from engram.recipes import Recipe
 from engram.types import EmbeddingMethod, Episode, Method, Prediction
@@ -200,3 +201,28 @@ def _seeded(stochastic: bool) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
+
+
+class Uncertainty(NamedTuple):
+    """Entropies in nats, one number for each picture; ``total`` is the sum of the other two."""
+
+    total: np.ndarray
+    """H(mean_m p_m): how open the answer is"""
+    epistemic: np.ndarray
+    """H(mean_m p_m) - mean_m H(p_m): what the model does not know, which more pictures of the classes would settle"""
+    aleatoric: np.ndarray
+    """mean_m H(p_m): what the picture itself leaves open"""
+
+
+def split_entropy(answer: Answer) -> Uncertainty:
+    """What a model does not know and what a picture leaves open, from M draws p_m of the posterior, in an `Answer` that
+    was asked for them."""
+    assert answer.samples is not None
+    drawn = answer.samples.double()
+    total, aleatoric = _entropy(drawn.mean(0)), _entropy(drawn).mean(0)
+    return Uncertainty(total.numpy(), (total - aleatoric).clamp(min=0).numpy(), aleatoric.numpy())
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    """H(p) over the last axis, in nats."""
+    return torch.special.entr(probabilities).sum(-1)

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from engram.classifier import memory as memories
-from engram.classifier.engine import Answer, Engine
+from engram.classifier.engine import Answer, Engine, Uncertainty, split_entropy
 from engram.classifier.opening import open_engine
 from engram.classifier.pictures import Unreadable, batches, listed
-from engram.classifier.uncertainty import Uncertainty, split
 from engram.errors import EngramError, nearest
 
 UNKNOWN = "unknown"
@@ -121,7 +120,7 @@ class FewShotClassifier:
 
     def uncertainty(self, X: Any) -> Uncertainty:
         """What the model does not know of each picture, and what the picture leaves open: see `Uncertainty`."""
-        return split(self.answer(self.see(X), self.samples))
+        return split_entropy(self.answer(self.see(X), self.samples))
 
     def score(self, X: Any, y: Any) -> float:
         """Share of pictures whose class is named rightly."""

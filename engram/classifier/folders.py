@@ -1,4 +1,7 @@
-"""Pictures by the folder: class folders to learn from, thousands of pictures to ask about, and what came of them."""
+"""Pictures by the folder: class folders to learn from, thousands of pictures to ask about, and what came of them.
+
+The commands for own pictures call `answer_with` and `remember_more`.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ import torch
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from engram.classifier.engine import samples_posterior
+from engram import spellings
+from engram.classifier.engine import Uncertainty, samples_posterior, split_entropy
 from engram.classifier.estimator import FewShotClassifier
 from engram.classifier.pictures import Unreadable
-from engram.classifier.uncertainty import Uncertainty, split
+from engram.classifier.saving import DESCRIPTION
 from engram.data.formats.folder import EXTENSIONS, class_pictures
 from engram.errors import EngramError
 
@@ -130,6 +134,51 @@ def ask(classifier: FewShotClassifier, files: Sequence[Path]) -> Answers:
         tuple(map(str, classifier.decide(answer))),
         probabilities,
         answer.familiarity.double().numpy(),
-        split(answer) if posterior else None,
+        split_entropy(answer) if posterior else None,
         tuple((files[place], why) for place, why in left_out.items()),
     )
+
+
+DEFAULT_WEIGHTS = "photographs"
+
+
+def answer_with(
+    model: Path | None,
+    support: Path | None,
+    engine: str | None,
+    weights: str | None,
+    transductive: bool,
+    reject_below: float | None,
+    device: str,
+) -> FewShotClassifier:
+    """A classifier that can answer: fitted to class folders, or loaded with all that it remembers."""
+    if (model is None) == (support is None):
+        raise EngramError("give either --support with class folders or --model with what was remembered")
+    if support is not None:
+        classifier = FewShotClassifier(
+            engine, weights or DEFAULT_WEIGHTS, transductive=transductive, reject_below=reject_below, device=device
+        )
+        return classifier.fit(*support_of(support))
+    assert model is not None
+    if engine is not None or weights is not None:
+        raise EngramError(f"{model} has its engine and weights already: leave --engine and --weights out")
+    classifier = FewShotClassifier.load(model, device)
+    if transductive != classifier.engine_.transductive and transductive:
+        raise EngramError(f"{model} answers inductively: --transductive goes with --support")
+    return classifier if reject_below is None else classifier.set_params(reject_below=reject_below)
+
+
+def remember_more(model: Path, support: Path, engine: str | None, weights: str | None) -> list[tuple[str, int, int]]:
+    """Add class folders to a model and save it; (class, pictures now, pictures before) of every class."""
+    if (model / DESCRIPTION).is_file():
+        classifier = FewShotClassifier.load(model)
+        own = classifier.engine_.recipe.method
+        other = spellings.engine_today(engine, (own,)) not in (None, own)
+        if other or weights not in (None, classifier.weights):
+            raise EngramError(f"{model} has its engine and weights already: leave --engine and --weights out")
+        before = dict(zip(classifier.classes_.tolist(), classifier.memory_.counts.tolist(), strict=True))
+    else:
+        classifier, before = FewShotClassifier(engine, weights or DEFAULT_WEIGHTS), {}
+    classifier.partial_fit(*support_of(support)).save(model)
+    now = zip(classifier.classes_.tolist(), classifier.memory_.counts.tolist(), strict=True)
+    return [(str(name), count, before.get(name, 0)) for name, count in now]

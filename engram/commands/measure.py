@@ -48,7 +48,7 @@ def audit(
         figure: draw the findings to this file
         fail_on_leak: exit with status 1 if there is a leak
     """
-    from engram.probes.audit_run import audit_model
+    from engram.probes.audit import audit_model
     from engram.report.audit import audit_table, check_figure, write_figure
 
     check_figure(figure)

@@ -32,8 +32,7 @@ def predict(
         json: write JSON with the probabilities of every class
         csv: write CSV with one column for each class
     """
-    from engram.classifier.answering import answer_with
-    from engram.classifier.folders import ask, find_pictures
+    from engram.classifier.folders import answer_with, ask, find_pictures
 
     if json and csv:
         raise EngramError("--json and --csv are two forms of one answer: choose one")
@@ -61,7 +60,7 @@ def remember(
         model: folder of the model
         support: folder with one folder of example pictures for each class
     """
-    from engram.classifier.answering import remember_more
+    from engram.classifier.folders import remember_more
 
     for name, count, before in remember_more(model, support, engine, weights):
         print(f"{name}: {count} pictures" + (f", {count - before} of them new" if before < count and before else ""))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from engram.data.source import SplitSource
+from engram.data.formats.form import SplitSource
 
 SIZE = 28
 CANVAS = 56

@@ -19,7 +19,7 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from engram.data.source import SplitSource
+from engram.data.formats.form import SplitSource
 from engram.errors import EngramError
 
 STORE_VERSION = 1

@@ -16,10 +16,9 @@ from engram.data.episodes import TaskList, episodes_at, frozen_tasks
 from engram.data.store import Store
 from engram.data.streams import encounters, gaps, met_before, of_queries
 from engram.errors import EngramError
-from engram.evaluation.can_answer import check_can_answer
 from engram.evaluation.encode import encoded
-from engram.evaluation.metrics import Outcomes, summarise
-from engram.evaluation.stream_metrics import stream_summary
+from engram.evaluation.metrics import Outcomes, stream_summary, summarise
+from engram.evaluation.source import check_can_answer
 from engram.ledger import Evaluation, write_tasks
 from engram.protocol import Protocol
 from engram.types import Answers, Episode, History, Method, Prediction

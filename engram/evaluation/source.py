@@ -1,4 +1,5 @@
-"""The model a command is given: a run folder, or a method that needs no training and a recipe."""
+"""The model a command is given: a run folder, or a method that needs no training and a recipe; and whether it can
+answer a protocol at all, told before the first task is drawn."""
 
 from __future__ import annotations
 
@@ -9,17 +10,18 @@ from typing import Literal
 
 import torch
 
+from engram.card import stated_revision
 from engram.data.store import Store
 from engram.errors import EngramError, nearest
-from engram.ledger import RunRecord, current_commit, new_run_id, software_versions, utc_now
+from engram.ledger import RunRecord, new_record
 from engram.machine.device import describe_device
 from engram.methods import METHODS
 from engram.models.build import build_method, resolve_method, revisions
 from engram.models.checkpoint import Checkpoint, load, load_method
 from engram.places import located
+from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe
 from engram.recipes.protocols import validation_split
-from engram.revisions import stated_revision
 from engram.types import Method
 
 
@@ -48,24 +50,9 @@ class Source:
     def blank_record(self, kind: Literal["bench", "audit"], device: torch.device, store: Store) -> RunRecord:
         known = revisions(self.recipe)
         given = {"features": store.digest[:16]} if store.maker and not self.trained_by else {}
-        return RunRecord(
-            run_id=new_run_id(),
-            kind=kind,
-            status="finished",
-            method=self.recipe.method,
-            recipe_name=self.recipe.name,
-            recipe=self.recipe.to_dict(),
-            recipe_digest=self.recipe.digest,
-            seed=self.recipe.train.seed,
-            started=utc_now(),
-            seconds=0.0,
-            commit=current_commit(),
-            device=describe_device(device),
-            versions=software_versions(),
-            trained_by=self.trained_by,
-            revision=len(known) if self.trained_revision is None else stated_revision(known, self.trained_revision),
-            start=self.start or given,
-        )
+        stated = len(known) if self.trained_revision is None else stated_revision(known, self.trained_revision)
+        who = describe_device(device)
+        return new_record(kind, self.recipe, who, stated, trained_by=self.trained_by, start=self.start or given)
 
 
 def model_name(model: str | Path, method: str | None) -> str:
@@ -171,3 +158,25 @@ def _untrained(model: str, recipe: str | None, on_features: bool) -> Source:
         return method
 
     return Source(build, own, asked)
+
+
+def check_can_answer(method: Method, protocol: Protocol) -> None:
+    """Ways and shots a method's weights are tied to (``n_way``, ``n_shot`` of its config), and unlabelled supports."""
+    card = method.card
+    for fixed, key, asked in (
+        (card.fixed_ways, "n_way", protocol.n_way),
+        (card.fixed_shots, "n_shot", protocol.n_shown),
+    ):
+        own = getattr(method.config, key, asked)
+        if fixed and own != asked:
+            raise EngramError(
+                f"{card.title} has weights for [method] {key} = {own} but the tasks of {protocol.dataset} "
+                f"{protocol.split} have {key} = {asked}: ask for {own}, or train another model with {key} = {asked}"
+            )
+    hidden = protocol.n_shown - protocol.n_labelled
+    if hidden and not card.semi_supervised:
+        raise EngramError(
+            f"{card.title} makes no use of unlabelled supports but labelled_fraction = {protocol.labelled_fraction} "
+            f"hides the labels of {hidden} of {protocol.n_shown} per class: set drop_unlabelled = true, or take a "
+            f"semi-supervised method such as egnn"
+        )

@@ -1,5 +1,6 @@
 """Run records: write one, read all, and the only "newest answer to this question". No torch."""
 
+from engram.ledger.begin import current_commit, new_record, new_run_id, software_versions, utc_now
 from engram.ledger.per_task import correctness, read_tasks, write_tasks
 from engram.ledger.queries import Answer, Ledger, Trainers, conflicts, newest
 from engram.ledger.records import (
@@ -8,15 +9,11 @@ from engram.ledger.records import (
     Evaluation,
     RunRecord,
     check_results_folder,
-    current_commit,
-    new_run_id,
     read_ledger,
     read_record,
     readable,
     record_path,
     run_stem,
-    software_versions,
-    utc_now,
     write_record,
 )
 from engram.ledger.trust import trusted_records
@@ -33,6 +30,7 @@ __all__ = [
     "conflicts",
     "correctness",
     "current_commit",
+    "new_record",
     "new_run_id",
     "newest",
     "read_ledger",

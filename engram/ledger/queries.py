@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
-from engram.card import Revision
+from engram.card import Revision, revisions_of
 from engram.ledger.records import Evaluation, RunRecord
 from engram.protocol import DEFAULTS, agrees
 from engram.recipes import Recipe
 from engram.recipes.protocols import Ask, expected_protocols
 from engram.recipes.schema import digest_of
-from engram.revisions import revisions_of
 
 T = TypeVar("T")
 Key = Callable[[T], Hashable | None]

@@ -6,13 +6,8 @@ import hashlib
 import json
 import math
 import os
-import platform
 import re
-import subprocess
-import time
-import uuid
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,38 +110,6 @@ class RunRecord:
     def builds_on(self) -> str:
         """The weights or features the model started from, by name; "" where it started from its seed."""
         return str(self.training.get("features") or self.recipe.get("backbone_weights") or "")
-
-
-def new_run_id() -> str:
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
-
-
-def utc_now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def software_versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("engram", "torch", "numpy"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed as a package"
-    return versions
-
-
-def current_commit() -> str:
-    """The commit of the code that runs: ENGRAM_COMMIT where git is absent; "+changes" marks an unclean tree."""
-    if given := os.environ.get("ENGRAM_COMMIT"):
-        return given
-    here = Path(__file__).parents[1]  # changes of the whole package count
-    calls = (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--", "."))
-    try:
-        told = [subprocess.run(["git", *call], cwd=here, capture_output=True, text=True, check=True) for call in calls]
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    head, changed = (answer.stdout.strip() for answer in told)
-    return head + ("+changes" if changed else "")
 
 
 def _finite(value: Any) -> Any:

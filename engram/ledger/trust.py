@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engram.card import revisions_of
 from engram.errors import EngramError
 from engram.ledger.per_task import correctness
 from engram.ledger.records import RunRecord, read_ledger, record_path
 from engram.recipes.schema import digest_of
-from engram.revisions import revisions_of
 
 ROUNDING = 1e-3
 """per-task results may be kept in half precision"""

@@ -16,12 +16,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from engram.card import REVISIONS
 from engram.errors import EngramError, nearest
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
 from engram.nn.slot_graph import GraphAnswer, SlotGraph
-from engram.nn.steps import equal_shapes, stacked_task
-from engram.revisions import REVISIONS
+from engram.nn.steps import answer_in_turn, answer_together, equal_shapes
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 
@@ -159,24 +159,13 @@ class CmlBgnn(EmbeddingMethod):
         return self._classify(self.embed(episodes), history)
 
     def _classify(self, episodes: Sequence[Episode], history: History) -> tuple[Prediction, ...]:
-        """Predictions from features; steps of one shape run together."""
-        predictions: list[Prediction] = []
-        for group in equal_shapes(episodes):
-            answer, histories = self._answer(group, history)
-            samples = answer.class_samples
-            for step, log_probs in enumerate(samples.mean(0).log()):
-                details = {"edges": answer.edges[:, step].movedim(0, 1)}
-                if self.card.stochastic or (self.training and self.config.bayes != "none"):
-                    details["samples"] = samples[:, step]
-                history = histories[step]
-                predictions.append(Prediction(log_probs, history, details))
-        return tuple(predictions)
+        """Predictions from features."""
+        keep = self.card.stochastic or (self.training and self.config.bayes != "none")
+        return tuple(Prediction(*parts) for parts in answer_in_turn(self.graph, episodes, history, self._samples, keep))
 
-    def _answer(self, episodes: Sequence[Episode], history: History) -> tuple[GraphAnswer, Sequence[History]]:
-        """The graph over T steps of one shape, and the history after each. Always in float32."""
-        samples = self.config.train_samples if self.training else self.config.test_samples
-        with torch.autocast(episodes[0].support.device.type, enabled=False):
-            return self.graph.answer(stacked_task(episodes), history, samples)
+    @property
+    def _samples(self) -> int:
+        return self.config.train_samples if self.training else self.config.test_samples
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Equation 11: L_E + gamma L_B, each a mean over steps and tasks."""
@@ -186,7 +175,7 @@ class CmlBgnn(EmbeddingMethod):
         answers, parts = iter(batch.answers), []
         for group in groups:
             query_labels = torch.stack([next(answers).query_labels for _ in group])
-            answer, _ = self._answer(group, ())
+            answer, _ = answer_together(self.graph, group, (), self._samples)
             with torch.autocast(query_labels.device.type, enabled=False):
                 terms = self._terms(group, answer, query_labels)
             parts.append({name: value * (len(group) / len(batch.episodes)) for name, value in terms.items()})

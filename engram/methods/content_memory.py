@@ -16,13 +16,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import EngramError, check_within
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
 from engram.nn.content_graph import ContentGraph
 from engram.nn.evidence import Reading
 from engram.nn.slot_graph import GraphAnswer
-from engram.nn.steps import equal_shapes, stacked_task
+from engram.nn.steps import answer_in_turn, answer_together, equal_shapes, stacked_task
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 
@@ -50,9 +50,7 @@ class ContentMemoryConfig(Reading):
             raise EngramError(
                 f"gamma = {self.gamma} needs train_samples of at least 2, not {self.train_samples}; or set gamma = 0"
             )
-        for key, least in (("n_layers", 1), ("width", 1), ("capacity", 1), ("train_samples", 1), ("test_samples", 0)):
-            if getattr(self, key) < least:
-                raise EngramError(f"[method] {key} = {getattr(self, key)} but at least {least} is needed")
+        check_within(self, n_layers=1, width=1, capacity=1, train_samples=1, test_samples=0)
 
 
 class ContentMemory(EmbeddingMethod):
@@ -91,23 +89,13 @@ class ContentMemory(EmbeddingMethod):
         return self._classify(self.embed(episodes), history)
 
     def _classify(self, episodes: Sequence[Episode], history: History) -> tuple[Prediction, ...]:
-        """Predictions from features; steps of one shape run together."""
-        predictions: list[Prediction] = []
-        for group in equal_shapes(episodes):
-            answer, histories = self._answer(group, history)
-            for step, history in enumerate(histories):
-                samples = answer.class_samples[:, step]
-                details = {"edges": answer.edges[:, step].movedim(0, 1)}
-                if self.card.stochastic or (self.training and self.bayes):
-                    details["samples"] = samples
-                predictions.append(Prediction(samples.mean(0).log(), history, details))
-        return tuple(predictions)
+        """Predictions from features."""
+        keep = self.card.stochastic or (self.training and self.bayes)
+        return tuple(Prediction(*parts) for parts in answer_in_turn(self.graph, episodes, history, self._samples, keep))
 
-    def _answer(self, episodes: Sequence[Episode], history: History) -> tuple[GraphAnswer, list[History]]:
-        """The graph over T steps of one shape, and the history after each. Always in float32."""
-        samples = self.config.train_samples if self.training else self.config.test_samples
-        with torch.autocast(episodes[0].support.device.type, enabled=False):
-            return self.graph.answer(stacked_task(episodes), history, samples)
+    @property
+    def _samples(self) -> int:
+        return self.config.train_samples if self.training else self.config.test_samples
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """L_E + gamma L_B, each a mean over steps and tasks: query edges, and the log of averaged class samples."""
@@ -116,7 +104,7 @@ class ContentMemory(EmbeddingMethod):
             raise EngramError(f"a sequence of {len(episodes)} steps has {shapes} shapes; history needs one")
         query_labels = torch.stack([answers.query_labels for answers in batch.answers])
         self.graph.begin(stacked_task(episodes), query_labels)
-        answer, _ = self._answer(episodes, ())
+        answer, _ = answer_together(self.graph, episodes, (), self._samples)
         labels = torch.cat([torch.stack([e.support_labels for e in episodes]), query_labels], -1)
         with torch.autocast(labels.device.type, enabled=False):
             terms = self._terms(answer, labels, query_labels)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import EngramError, check_settings
 from engram.nn.backbones.conv_maps import as_map_shape
 from engram.nn.heads import class_means, class_sums, one_hot
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
@@ -47,10 +47,11 @@ class CovaMNet(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: CovaMNetConfig) -> None:
         super().__init__(backbone, config)
-        if not 0 <= config.dropout < 1:
-            raise EngramError(f"[method] dropout = {config.dropout} but it lies from 0 to below 1")
-        if not 0 <= config.freeze_after <= 1:
-            raise EngramError(f"[method] freeze_after = {config.freeze_after} but a share lies from 0 to 1")
+        check_settings(
+            config,
+            ("dropout", 0 <= config.dropout < 1, "it lies from 0 to below 1"),
+            ("freeze_after", 0 <= config.freeze_after <= 1, "a share lies from 0 to 1"),
+        )
         out_shape: tuple[int, ...] = backbone.out_shape  # type: ignore[assignment]
         _, height, width = as_map_shape(out_shape)
         if height * width < 2:

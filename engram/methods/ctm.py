@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
-from engram.nn.backbones.shape import map_shape
+from engram.errors import EngramError, check_settings, check_within
+from engram.nn.backbones.contract import map_shape
 from engram.nn.heads import check_ways, class_means, squared_distances
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
@@ -46,13 +46,13 @@ class CtmConfig:
     """logits are divided by it; the paper has 1, where a mask of 64 shares leaves distances far below 1"""
 
     def __post_init__(self) -> None:
-        if self.n_way < 2:
-            raise EngramError(f"[method] n_way = {self.n_way} but at least 2 is needed")
-        if self.temperature <= 0:
-            raise EngramError(f"[method] temperature = {self.temperature} but it must be above 0")
-        for name in ("concentrated", "reshaped"):
-            if getattr(self, name) < 4 or getattr(self, name) % 4:
-                raise EngramError(f"[method] {name} = {getattr(self, name)} but a multiple of 4 is needed")
+        check_within(self, n_way=2)
+        sizes = {"concentrated": self.concentrated, "reshaped": self.reshaped}
+        check_settings(
+            self,
+            ("temperature", self.temperature > 0, "it must be above 0"),
+            *((name, size >= 4 and size % 4 == 0, "a multiple of 4 is needed") for name, size in sizes.items()),
+        )
 
 
 class Bottleneck(nn.Module):

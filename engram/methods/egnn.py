@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings
 from engram.nn import graph
-from engram.nn.backbones.shape import vector_width
+from engram.nn.backbones.contract import vector_width
 from engram.nn.pairs import on_pairs
 from engram.nn.steps import equal_shapes
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import check_within
 from engram.nn import graph
-from engram.nn.backbones.shape import vector_width
+from engram.nn.backbones.contract import vector_width
 from engram.nn.heads import check_ways, one_hot
 from engram.nn.pairs import on_pairs
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
@@ -35,9 +35,7 @@ class GnnConfig:
     """What stands for the label of a query or an unlabelled support: zeros (the code) or 1 / n_way (the paper)."""
 
     def __post_init__(self) -> None:
-        for name, least in (("n_way", 2), ("n_layers", 1), ("width", 2)):
-            if getattr(self, name) < least:
-                raise EngramError(f"[method] {name} = {getattr(self, name)} but at least {least} is needed")
+        check_within(self, n_way=2, n_layers=1, width=2)
 
 
 class Adjacency(nn.Module):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import check_settings, check_within
 from engram.nn import memory_bank
 from engram.nn.heads import Distance, distances, one_hot
 from engram.nn.memory_bank import SUPPORT, Bank
@@ -36,11 +36,8 @@ class KnnMemory(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: KnnMemoryConfig) -> None:
         super().__init__(backbone, config)
-        if config.temperature <= 0:
-            raise EngramError(f"[method] temperature = {config.temperature} but it must be above 0")
-        for key in ("k", "capacity"):
-            if (value := getattr(config, key)) < 1:
-                raise EngramError(f"[method] {key} = {value} but at least 1 is needed: raise it")
+        check_within(config, k=1, capacity=1)
+        check_settings(config, ("temperature", config.temperature > 0, "it must be above 0"))
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """p(c | x) = sum_i w_i L_ic,  w = softmax over the voters i of -D(f(x), f_i) / t,  L_ic = vote of i for c."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import check_settings, check_within
 from engram.nn.heads import class_means, one_hot
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
@@ -94,14 +94,9 @@ class Leo(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: LeoConfig) -> None:
         super().__init__(backbone, config)
-        for name, least in (("code_width", 1), ("code_steps", 0), ("weight_steps", 0)):
-            if getattr(config, name) < least:
-                raise EngramError(f"[method] {name} = {getattr(config, name)} but it must be at least {least}")
-        for name in ("kl_weight", "encoder_penalty", "l2", "orthogonality"):
-            if getattr(config, name) < 0:
-                raise EngramError(f"[method] {name} = {getattr(config, name)} but it must be at least 0")
-        if not 0 <= config.dropout < 1:
-            raise EngramError(f"[method] dropout = {config.dropout} but it lies from 0 to below 1")
+        check_within(config, code_width=1, code_steps=0, weight_steps=0)
+        check_within(config, kl_weight=0, encoder_penalty=0, l2=0, orthogonality=0)
+        check_settings(config, ("dropout", 0 <= config.dropout < 1, "it lies from 0 to below 1"))
         width, code = prod(backbone.out_shape), config.code_width  # type: ignore[arg-type]
         self.encoder = nn.Linear(width, code, bias=False)
         pair = 2 * code

@@ -15,9 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError, check_settings
-from engram.nn.base_classes import BaseStart, cosine_logits, joint_nll, random_weights, set_aside
-from engram.nn.heads import class_means
+from engram.errors import EngramError, check_settings, check_within
+from engram.nn.heads import BaseStart, class_means, cosine_logits, joint_nll, random_weights, set_aside
 from engram.types import Answers, EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 
@@ -80,9 +79,9 @@ class Lwof(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: LwofConfig) -> None:
         super().__init__(backbone, config)
+        check_within(config, n_base_classes=2)
         check_settings(
             config,
-            ("n_base_classes", config.n_base_classes >= 2, "it must be at least 2"),
             ("scale", config.scale > 0, "it must be above 0"),
         )
         width = prod(backbone.out_shape)  # type: ignore[arg-type]

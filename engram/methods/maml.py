@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from engram.errors import check_within
 from engram.nn import adapt
 from engram.nn.task_norm import for_tasks, names_of_norms
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
@@ -56,7 +57,7 @@ class Maml(Method):
 
     def __init__(self, backbone: nn.Module, config: MamlConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
-        adapt.check_within(config, n_way=2, inner_rate=adapt.RATES, inner_steps=0, test_steps=0, tasks_at_once=0)
+        check_within(config, n_way=2, inner_rate=adapt.RATES, inner_steps=0, test_steps=0, tasks_at_once=0)
         self.head = adapt.linear_head(self.backbone, config.n_way)
         if config.together:
             self.card = self.card.normalising_together()

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import check_settings, check_within
 from engram.nn.heads import one_hot
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
@@ -87,10 +87,8 @@ class MatchingNet(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: MatchingNetConfig) -> None:
         super().__init__(backbone, config)
-        if config.n_reads < 1:
-            raise EngramError(f"[method] n_reads = {config.n_reads} but at least 1 is needed")
-        if config.temperature <= 0:
-            raise EngramError(f"[method] temperature = {config.temperature} but it must be above 0")
+        check_within(config, n_reads=1)
+        check_settings(config, ("temperature", config.temperature > 0, "it must be above 0"))
         if config.fce:
             self.context = _FullContext(prod(backbone.out_shape), config.n_reads)  # type: ignore[arg-type]
             self.card = replace(type(self).card, support_order_invariant=False)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from engram.errors import EngramError
+from engram.errors import check_settings, check_within
 from engram.nn import adapt
 from engram.nn.task_norm import Statistics, TaskNorm, for_tasks, with_statistics
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
@@ -94,9 +94,8 @@ class MetaLstm(Method):
 
     def __init__(self, backbone: nn.Module, config: MetaLstmConfig) -> None:
         super().__init__(for_tasks(backbone), config)
-        adapt.check_within(config, n_way=2, updates=1, hidden=1)
-        if not 0 < config.momentum <= 1:
-            raise EngramError(f"[method] momentum = {config.momentum} but it lies above 0 and up to 1")
+        check_within(config, n_way=2, updates=1, hidden=1)
+        check_settings(config, ("momentum", 0 < config.momentum <= 1, "it lies above 0 and up to 1"))
         self.head = adapt.linear_head(self.backbone, config.n_way)
         self.optimiser = Optimiser(config.hidden)
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engram.errors import check_within
 from engram.nn import adapt
 from engram.nn.task_norm import for_tasks
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
@@ -49,7 +50,7 @@ class MetaSgd(Method):
 
     def __init__(self, backbone: nn.Module, config: MetaSgdConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
-        adapt.check_within(config, n_way=2, initial_rate=adapt.RATES, tasks_at_once=0)
+        check_within(config, n_way=2, initial_rate=adapt.RATES, tasks_at_once=0)
         self.head = adapt.linear_head(self.backbone, config.n_way)
         if config.together:
             self.card = self.card.normalising_together()

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import check_settings
+from engram.errors import check_settings, check_within
 from engram.nn.heads import class_means
 from engram.types import Answers, EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
@@ -73,9 +73,9 @@ class ParamPredict(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: ParamPredictConfig) -> None:
         super().__init__(backbone, config)
+        check_within(config, n_base_classes=2)
         check_settings(
             config,
-            ("n_base_classes", config.n_base_classes >= 2, "it must be at least 2"),
             ("mean_share", 0 <= config.mean_share <= 1, "it lies from 0 to 1"),
         )
         width = prod(backbone.out_shape)  # type: ignore[arg-type]

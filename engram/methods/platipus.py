@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad
 
-from engram.errors import EngramError
+from engram.errors import check_settings, check_within
 from engram.nn import adapt
 from engram.nn.task_norm import for_tasks, names_of_norms
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
@@ -68,10 +68,9 @@ class Platipus(Method):
 
     def __init__(self, backbone: nn.Module, config: PlatipusConfig) -> None:
         super().__init__(for_tasks(backbone, gain=False), config)
-        adapt.check_within(config, n_way=2, inner_steps=0, samples=1, kl_weight=0, tasks_at_once=0)
-        adapt.check_within(config, inner_rate=adapt.RATES, initial_step=(0, adapt.RATES[1]))
-        if not config.initial_deviation > 0:
-            raise EngramError(f"[method] initial_deviation = {config.initial_deviation} but it must be above 0")
+        check_within(config, n_way=2, inner_steps=0, samples=1, kl_weight=0, tasks_at_once=0)
+        check_within(config, inner_rate=adapt.RATES, initial_step=(0, adapt.RATES[1]))
+        check_settings(config, ("initial_deviation", config.initial_deviation > 0, "it must be above 0"))
         self.head = adapt.linear_head(self.backbone, config.n_way)
         if config.together:
             self.card = self.card.normalising_together()

@@ -13,11 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import check_settings, check_within
 from engram.nn import memory_bank
-from engram.nn.heads import one_hot
+from engram.nn.heads import neighbour_graph, one_hot, propagate
 from engram.nn.memory_bank import QUERY, SUPPORT, Bank
-from engram.nn.propagation import neighbour_graph, propagate
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
 
@@ -52,13 +51,12 @@ class PropagationMemory(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: PropagationMemoryConfig) -> None:
         super().__init__(backbone, config)
-        if config.temperature <= 0:
-            raise EngramError(f"[method] temperature = {config.temperature} but it must be above 0")
-        if not 0 < config.alpha < 1:
-            raise EngramError(f"[method] alpha = {config.alpha} but it must lie between 0 and 1")
-        for key in ("k", "capacity"):
-            if (value := getattr(config, key)) < 1:
-                raise EngramError(f"[method] {key} = {value} but at least 1 is needed: raise it")
+        check_within(config, k=1, capacity=1)
+        check_settings(
+            config,
+            ("temperature", config.temperature > 0, "it must be above 0"),
+            ("alpha", 0 < config.alpha < 1, "it must lie between 0 and 1"),
+        )
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """p(c | x) = F_xc / sum_c F_xc,  F = (I - alpha S)^-1 Y,  S = D^-1/2 W D^-1/2 over task and memory."""

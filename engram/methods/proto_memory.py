@@ -12,7 +12,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import EngramError, check_settings, check_within
 from engram.nn import memory_bank
 from engram.nn.heads import Distance, distances, one_hot
 from engram.nn.memory_bank import CLASS_SUPPORTS, Bank
@@ -41,10 +41,8 @@ class ProtoMemory(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: ProtoMemoryConfig) -> None:
         super().__init__(backbone, config)
-        if config.temperature <= 0:
-            raise EngramError(f"[method] temperature = {config.temperature} but it must be above 0")
-        if config.capacity < 1:
-            raise EngramError(f"[method] capacity = {config.capacity} but at least 1 name must fit: raise it")
+        check_within(config, capacity=1)
+        check_settings(config, ("temperature", config.temperature > 0, "it must be above 0"))
         if config.centring == "stream" and config.distance == "euclidean":
             raise EngramError(
                 '[method] centring = "stream" moves all features alike, which distance = "euclidean" cannot see: '

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import nn
 
-from engram.errors import EngramError
+from engram.errors import check_settings
 from engram.nn.heads import class_means, squared_distances
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
@@ -45,8 +45,7 @@ class ProtoNet(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: ProtoNetConfig) -> None:
         super().__init__(backbone, config)
-        if config.temperature <= 0:
-            raise EngramError(f"[method] temperature = {config.temperature} but it must be above 0")
+        check_settings(config, ("temperature", config.temperature > 0, "it must be above 0"))
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """log p(c | x) = log softmax_c ( -|f(x) - mu_c|^2 ),  mu_c = mean of f over the supports of c."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value
 
+from engram.errors import check_within
 from engram.nn import adapt
 from engram.nn.task_norm import for_tasks
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
@@ -63,8 +64,8 @@ class Reptile(Method):
 
     def __init__(self, backbone: nn.Module, config: ReptileConfig) -> None:
         super().__init__(for_tasks(backbone), config)
-        adapt.check_within(config, n_way=2, inner_steps=1, inner_batch=1, test_steps=1, test_batch=1)
-        adapt.check_within(config, inner_rate=(1e-6, 1.0))  # Adam moves every weight by about so much
+        check_within(config, n_way=2, inner_steps=1, inner_batch=1, test_steps=1, test_batch=1)
+        check_within(config, inner_rate=(1e-6, 1.0))  # Adam moves every weight by about so much
         self.head = adapt.linear_head(self.backbone, config.n_way)
         if config.together:
             self.card = self.card.normalising_together()

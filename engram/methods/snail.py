@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import EngramError, check_within
 from engram.nn.heads import one_hot
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
@@ -104,9 +104,7 @@ class Snail(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: SnailConfig) -> None:
         super().__init__(backbone, config)
-        for name, least in (("n_way", 2), ("n_shot", 1)):
-            if getattr(config, name) < least:
-                raise EngramError(f"[method] {name} = {getattr(config, name)} but it must be at least {least}")
+        check_within(config, n_way=2, n_shot=1)
         depth = ceil(log2(self._longest))
         width = prod(backbone.out_shape) + config.n_way  # type: ignore[arg-type]
         self.blocks = nn.ModuleList()

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError, check_settings
-from engram.nn.base_classes import cosine_logits
-from engram.nn.heads import class_means
+from engram.errors import EngramError, check_settings, check_within
+from engram.nn.heads import class_means, cosine_logits
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 MOMENTUM = 0.01
@@ -61,9 +60,9 @@ class StageOne(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: StageOneConfig) -> None:
         super().__init__(backbone, config)
+        check_within(config, n_base_classes=2)
         check_settings(
             config,
-            ("n_base_classes", config.n_base_classes >= 2, "it must be at least 2"),
             ("label_smoothing", 0 <= config.label_smoothing < 1, "it lies from 0 to below 1"),
             ("temperature", config.temperature > 0, "it must be above 0"),
             ("learn_scale", config.head == "cosine" or not config.learn_scale, "only head = 'cosine' has a scale"),

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError, check_settings
-from engram.nn.backbones.shape import vector_width
+from engram.card import REVISIONS
+from engram.errors import EngramError, check_settings, check_within
+from engram.nn.backbones.contract import vector_width
 from engram.nn.heads import class_means
-from engram.revisions import REVISIONS
 from engram.types import (
     Episode,
     History,
@@ -48,11 +48,10 @@ class TadamConfig:
     the recipe's."""
 
     def __post_init__(self) -> None:
+        check_within(self, n_base_classes=2, film_decay=0)
         check_settings(
             self,
             ("alpha", self.alpha > 0, "it must be above 0"),
-            ("n_base_classes", self.n_base_classes >= 2, "it must be at least 2"),
-            ("film_decay", self.film_decay >= 0, "it must be at least 0"),
         )
 
 

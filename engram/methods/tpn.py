@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError
+from engram.errors import check_settings, check_within
 from engram.nn.backbones.conv_maps import as_map_shape
-from engram.nn.heads import one_hot, squared_distances
-from engram.nn.propagation import propagate
+from engram.nn.heads import one_hot, propagate, squared_distances
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 WIDTH, HIDDEN = 64, 8
@@ -91,10 +90,8 @@ class Tpn(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: TpnConfig) -> None:
         super().__init__(backbone, config)
-        if not 0 <= config.alpha < 1:
-            raise EngramError(f"[method] alpha = {config.alpha} but it lies from 0 to below 1")
-        if config.n_neighbours < 1:
-            raise EngramError(f"[method] n_neighbours = {config.n_neighbours} but at least 1 is needed")
+        check_settings(config, ("alpha", 0 <= config.alpha < 1, "it lies from 0 to below 1"))
+        check_within(config, n_neighbours=1)
         self.map_shape = as_map_shape(backbone.out_shape)  # type: ignore[arg-type]
         self.scale_net = _ScaleNet(*self.map_shape)
 

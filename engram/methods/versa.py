@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
-from engram.errors import EngramError
+from engram.card import REVISIONS
+from engram.errors import check_within
 from engram.nn.heads import class_means
 from engram.nn.task_norm import encode_by_task, normalise_by_task
-from engram.revisions import REVISIONS
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
 
 LARGEST_LOG_VARIANCE = 20.0
@@ -107,9 +107,7 @@ class Versa(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: VersaConfig) -> None:
         super().__init__(backbone, config)
-        for name in ("samples", "test_samples", "width"):
-            if getattr(config, name) < 1:
-                raise EngramError(f"[method] {name} = {getattr(config, name)} but it must be at least 1")
+        check_within(config, samples=1, test_samples=1, width=1)
         self.posterior = Posterior(prod(backbone.out_shape), config.width)  # type: ignore[arg-type]
         if config.batch_norm == "task":
             normalise_by_task(backbone)

@@ -14,9 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.errors import EngramError, check_settings
-from engram.nn.base_classes import BaseStart, cosine_logits, joint_nll, random_weights, set_aside
-from engram.nn.heads import class_means
+from engram.errors import EngramError, check_settings, check_within
+from engram.nn.heads import BaseStart, class_means, cosine_logits, joint_nll, random_weights, set_aside
 from engram.types import Answers, EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 SHARPNESS = 5.0
@@ -125,13 +124,10 @@ class Wdae(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: WdaeConfig) -> None:
         super().__init__(backbone, config)
+        check_within(config, n_base_classes=2, neighbours=1, noise=0, reconstruction=0)
         check_settings(
             config,
-            ("n_base_classes", config.n_base_classes >= 2, "it must be at least 2"),
-            ("neighbours", config.neighbours >= 1, "it must be at least 1"),
-            ("noise", config.noise >= 0, "it must be at least 0"),
             ("dropout", 0 <= config.dropout < 1, "it lies from 0 to below 1"),
-            ("reconstruction", config.reconstruction >= 0, "it must be at least 0"),
             ("step", 0 <= config.step <= 1, "it lies from 0 to 1"),
             ("scale", config.scale > 0, "it must be above 0"),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import prod
 from typing import Any, Literal
 
 import torch
@@ -63,15 +63,6 @@ def network(backbone: nn.Module, head: nn.Linear, n_way: int) -> Network:
     check_ways(n_way, head)
     learner = nn.Sequential(OrderedDict(backbone=backbone, flat=nn.Flatten(), head=head))
     return lambda weights, images: functional_call(learner, dict(weights), (images,))[:, :n_way]
-
-
-def check_within(config: object, **bounds: float | tuple[float, float]) -> None:
-    """Refuse settings of a method below the least they can be, or outside (least, most)."""
-    for name, bound in bounds.items():
-        least, most = bound if isinstance(bound, tuple) else (bound, inf)
-        needed = f"at least {least} is needed" if most == inf else f"it makes sense from {least:g} to {most:g} alone"
-        if not least <= getattr(config, name) <= most:  # so that nan is refused too
-            raise EngramError(f"[method] {name} = {getattr(config, name)} but {needed}")
 
 
 def check_ways(n_way: int, head: nn.Linear) -> None:

@@ -1,11 +1,14 @@
-"""Pixels to features: normalisation, precision and memory layout around a backbone, in one place."""
+"""Pixels to features: normalisation, precision and memory layout around a backbone, and one for answers alone."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 
 class Encoder(nn.Module):
@@ -47,3 +50,18 @@ class Encoder(nn.Module):
         if images.ndim == 4:
             images = images.contiguous(memory_format=torch.channels_last)
         return self.backbone(images, *conditions)
+
+
+def folded(module: nn.Module) -> nn.Module:
+    """A copy in evaluation mode with every BatchNorm that follows a convolution folded into it, where it is a scale and
+    a shift: the same answers up to rounding for about three quarters of the time.
+
+        gamma (W x - mean) / sqrt(var + eps) + beta = W' x + b'
+    """
+    copied = copy.deepcopy(module).eval()
+    for part in copied.modules():
+        layers = list(part) if isinstance(part, nn.Sequential) else []
+        for place, (first, second) in enumerate(pairwise(layers)):
+            if isinstance(first, nn.Conv2d) and isinstance(second, nn.BatchNorm2d) and second.track_running_stats:
+                part[place], part[place + 1] = fuse_conv_bn_eval(first, second), nn.Identity()  # type: ignore[operator]
+    return copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -1,8 +1,8 @@
-"""Steps of a stream side by side: which of them can go through a network together, and their names."""
+"""Steps of a stream side by side: which can go through a network together, their names, and what a graph answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Protocol, TypeVar
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engram.errors import EngramError
 from engram.nn.evidence import Task
+from engram.nn.slot_graph import GraphAnswer
 
 
 class Step(Protocol):
@@ -26,6 +27,14 @@ class Step(Protocol):
     def n_way(self) -> int: ...
     @property
     def class_names(self) -> Tensor | None: ...
+
+
+class Core(Protocol):
+    """A graph over steps of one shape: `SlotGraph`, `ContentGraph`."""
+
+    def answer(
+        self, task: Task, history: tuple[Tensor, ...], samples: int
+    ) -> tuple[GraphAnswer, list[tuple[Tensor, ...]]]: ...
 
 
 AnyStep = TypeVar("AnyStep", bound=Step)
@@ -52,3 +61,24 @@ def stacked_names(steps: Sequence[Step]) -> Tensor | None:
     if names and len(names) < len(steps):
         raise EngramError(f"{len(names)} of {len(steps)} tasks of the stream are named: name all of them or none")
     return torch.stack(names) if names else None
+
+
+def answer_together(
+    core: Core, steps: Sequence[Step], history: tuple[Tensor, ...], samples: int
+) -> tuple[GraphAnswer, list[tuple[Tensor, ...]]]:
+    """The graph over T steps of one shape, and the history after each. Always in float32."""
+    with torch.autocast(steps[0].support.device.type, enabled=False):
+        return core.answer(stacked_task(steps), history, samples)
+
+
+def answer_in_turn(
+    core: Core, steps: Sequence[Step], history: tuple[Tensor, ...], samples: int, keep_samples: bool
+) -> Iterator[tuple[Tensor, tuple[Tensor, ...], dict[str, Tensor]]]:
+    """Log-probabilities (B, Q, n_way), history and details of each step; those of one shape run together."""
+    for group in equal_shapes(steps):
+        answer, histories = answer_together(core, group, history, samples)
+        for step, log_probs in enumerate(answer.class_samples.mean(0).log()):
+            history, details = histories[step], {"edges": answer.edges[:, step].movedim(0, 1)}
+            if keep_samples:
+                details["samples"] = answer.class_samples[:, step]
+            yield log_probs, history, details

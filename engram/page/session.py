@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from engram.classifier import FewShotClassifier, Uncertainty
-from engram.classifier.engine import Answer, Engine
+from engram.classifier.engine import Answer, Engine, split_entropy
 from engram.classifier.memory import Memory, nothing
 from engram.classifier.opening import open_engine
 from engram.classifier.pictures import side_by_side
-from engram.classifier.uncertainty import split
 from engram.data.formats.images import fit_picture, opened_image
 from engram.errors import EngramError
 
@@ -97,7 +96,7 @@ class Session:
             thumbnails,
             answer.log_probs.exp().numpy(),
             np.quantile(answer.samples.numpy(), (0.05, 0.95), axis=0),
-            split(answer),
+            split_entropy(answer),
             answer.familiarity.numpy(),
             _edges(answer, memory),
             memory,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Unpack
 
 import torch
@@ -15,13 +16,18 @@ import torch
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.store import Store
 from engram.errors import EngramError, nearest
-from engram.evaluation.can_answer import check_can_answer
-from engram.options import DRAWN, AuditOptions, Drawn
+from engram.evaluation.source import check_can_answer, model_name, resolve_model
+from engram.ledger import RunRecord, check_results_folder, write_record
+from engram.machine.device import choose_device, kept_memory
+from engram.machine.failures import explained
+from engram.models.features import open_stores
+from engram.options import DRAWN, AuditKeywords, AuditOptions, Drawn
 from engram.probes.asking import Asker, only_tasks
 from engram.probes.catalogue import SELECTION, Finding, Verdict
 from engram.probes.exact import Streams, exact_findings
 from engram.probes.statistical import Bench, SlotOrder, statistical_findings
 from engram.protocol import Protocol
+from engram.recipes.protocols import protocols_of
 from engram.types import Method, MethodCard
 
 EXACT_STREAMS = 3
@@ -134,3 +140,49 @@ def _few_streams(asker: Asker, store: Store, protocol: Protocol, device: torch.d
     chosen = [only_tasks(e, slice(0, EXACT_STREAMS)) for e in episodes]
     others = [only_tasks(e, slice(EXACT_STREAMS, None)) for e in episodes]
     return Streams.build(asker, chosen, others, torch.Generator().manual_seed(protocol.seed))
+
+
+OF_RECIPE = tuple(key for key in DRAWN if key not in ("stream_length", "n_sequences", "seed"))
+"""keys of a protocol for which the recipe speaks where a call does not"""
+
+
+@dataclass(frozen=True)
+class AuditRun:
+    """What an audit by name or checkpoint leaves: its record, where that lies, and the findings."""
+
+    record: RunRecord
+    record_file: Path
+    report: AuditReport
+
+
+def audit_model(model: str | Path = "", *, store: Store | None = None, **options: Unpack[AuditKeywords]) -> AuditRun:
+    """Put every probe to a checkpoint folder, or to an untrained method by name and a recipe; append a run record.
+
+    Options are those of `engram audit`, `engram.options.AuditOptions`; None takes the recipe's value. Streams are
+    listed in the slot order the model's own recipe trains in. ``store`` is asked in place of the dataset's split.
+    """
+    how = AuditOptions.read("audit", options, also=DRAWN)
+    where, results = choose_device(how.device), Path(how.results)
+    source = resolve_model(model_name(model, how.method), how.recipe, how.features is not None)
+    check_results_folder(results)
+    opened = store or open_stores(source.asked.data.dataset, (how.split,), how.data, how.features)[how.split]
+    tested = protocols_of(source.asked)[0]
+    setting: dict[str, Any] = {key: getattr(tested, key) for key in OF_RECIPE}
+    setting |= {key: value for key, value in options.items() if key in DRAWN and value is not None}
+    blank, clock = source.blank_record("audit", where, opened), time.monotonic()
+    with explained(source.recipe, where), kept_memory():
+        method = source.build(opened).to(where)
+        on_device = opened.to(where) if where.type == "cuda" else opened
+        report = audit(
+            method, on_device, device=where, train_order=source.recipe.data.slot_order, chosen_on=source.chosen_on,
+            quick=how.quick, **setting,
+        )  # fmt: skip
+    record = replace(
+        blank,
+        seconds=round(time.monotonic() - clock, 3),
+        training={"features": opened.info.source} if how.features else {},
+        audit=report.to_dicts(),
+        audit_protocol=report.protocol.to_dict(),
+        note=how.note,
+    )
+    return AuditRun(record, write_record(results, record), report)

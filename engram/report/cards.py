@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from engram.card import MethodCard
+from engram.card import REVISIONS, MethodCard
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord
-from engram.revisions import REVISIONS
 
 METHODS = Path(__file__).parent.parent / "methods"
 NAMES = {"MethodCard": MethodCard, "REVISIONS": REVISIONS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from engram.card import revisions_of
 from engram.errors import EngramError, nearest
 from engram.ledger import RunRecord, record_path
 from engram.protocol import CLASS_ORDER_MARK, describe_protocol
@@ -23,7 +24,6 @@ from engram.report.rows import (
     trained_part,
     training_cost,
 )
-from engram.revisions import revisions_of
 
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
 NO_RUNS = "No runs are recorded yet."

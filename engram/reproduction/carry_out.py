@@ -15,9 +15,8 @@ from engram.ledger import check_results_folder
 from engram.machine.interruptions import StopRequest
 from engram.reproduction.display import Progress, duration, show_plan
 from engram.reproduction.local import run_job
-from engram.reproduction.outcome import Reproduced
-from engram.reproduction.place import Place
-from engram.reproduction.plan import Plan, Planned, make_plan
+from engram.reproduction.plan import Place, Plan, Planned, make_plan
+from engram.reproduction.process import Reproduced
 from engram.studies.checks import check_recipes
 from engram.studies.schema import ScaleName, Study, load_study, studies_called
 

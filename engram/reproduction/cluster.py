@@ -22,10 +22,8 @@ from engram.errors import EngramError
 from engram.machine.interruptions import StopRequest
 from engram.reproduction.display import Progress
 from engram.reproduction.local import record_failure, run_job
-from engram.reproduction.outcome import Reproduced
-from engram.reproduction.place import Place
-from engram.reproduction.plan import Plan, Planned
-from engram.reproduction.process import Ended
+from engram.reproduction.plan import Place, Plan, Planned
+from engram.reproduction.process import Ended, Reproduced
 
 RETRIES = 3
 """times a run is started again after its node was lost"""

@@ -1,4 +1,4 @@
-"""The default engine: one run after another on this machine, each in a process of its own."""
+"""The default engine: one run after another on this machine, each in a process of its own, and the commands of each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from engram.card import revisions_of
 from engram.errors import EngramError
-from engram.ledger import RunRecord, current_commit, new_run_id, read_record, run_stem, software_versions, utc_now
+from engram.ledger import new_record, read_record, run_stem
 from engram.ledger import write_record as write
-from engram.reproduction.place import Place, checkpoint_state
-from engram.reproduction.plan import Planned
-from engram.reproduction.process import Ended, run_commands
-from engram.reproduction.steps import commands_of
-from engram.revisions import revisions_of
+from engram.recipes.protocols import Ask
+from engram.reproduction.plan import Place, Planned, checkpoint_state
+from engram.reproduction.process import Command, Ended, run_commands
 from engram.studies.jobs import Job
 
 
@@ -59,23 +58,60 @@ def record_failure(job: Job, place: Place, ended: Ended) -> None:
     """A failed run is a row too, also where it ended before it could write its own record."""
     recipe = job.recipe
     state = checkpoint_state(place.folder(job)) or {}
-    record = RunRecord(
-        run_id=new_run_id(),
-        kind="train" if job.train and ended.step != "bench" else "bench",
+    record = new_record(
+        "train" if job.train and ended.step != "bench" else "bench",
+        recipe,
+        place.device,
+        len(revisions_of(recipe.method, recipe.method_settings)),
         status="failed",
-        method=recipe.method,
-        recipe_name=recipe.name,
-        recipe=recipe.to_dict(),
-        recipe_digest=recipe.digest,
-        seed=recipe.train.seed,
-        started=utc_now(),
         seconds=round(ended.seconds, 3),
-        commit=current_commit(),
-        device=place.device,
-        versions=software_versions(),
         training={key: state[key] for key in ("iteration", "seconds") if key in state},
         error=ended.sentence,
         note=f"study {', '.join(job.studies)}",
-        revision=len(revisions_of(recipe.method, recipe.method_settings)),
     )
     write(place.results, record)
+
+
+def commands_of(planned: Planned, place: Place) -> list[Command]:
+    """``engram`` commands, in order; looked up where they run, so that a run goes on from what lies there."""
+    job, commands = planned.job, []
+    shared = _shared(job, place)
+    if job.features and not place.features(job).exists():
+        weights, out = job.recipe.backbone_weights, str(place.features(job))
+        commands.append(("features", weights, out, *_data(place), "--device", place.device))
+    if planned.train:
+        commands.append(_train(planned, place, shared))
+    commands += [_bench(job, ask, place, shared) for ask in planned.asks if ask or not planned.train]
+    if job.picture and job.train and not job.features:
+        picture = place.results.parent / "pictures" / f"{job.key}.npz"
+        commands.append(("picture", str(place.folder(job)), str(picture), *_data(place), "--device", place.device))
+    return commands
+
+
+def _shared(job: Job, place: Place) -> Command:
+    features = ("--features", str(place.features(job))) if job.features else ()
+    note = ("--note", f"study {', '.join(job.studies)}")
+    return (*_data(place), "--results", str(place.results), "--device", place.device, *features, *note)
+
+
+def _data(place: Place) -> Command:
+    return ("--data", str(place.data)) if place.data else ()
+
+
+def _train(planned: Planned, place: Place, shared: Command) -> Command:
+    job = planned.job
+    folder = place.folder(job)
+    box = ("--max-minutes", f"{job.minutes:g}", "--whole-run") if job.minutes else ()
+    resume = ("--resume",) if checkpoint_state(folder) else ()
+    no_test = () if () in planned.asks else ("--no-test",)
+    seed = ("--seed", str(job.recipe.train.seed))
+    return ("train", job.source, *seed, "--out", str(folder), *box, *resume, *no_test, *shared)
+
+
+def _bench(job: Job, ask: Ask, place: Place, shared: Command) -> Command:
+    model = (str(place.folder(job)),) if job.train else (job.recipe.method, "--recipe", job.source)
+    changes: list[str] = []
+    for key, value in ask:
+        flag = f"--{key.replace('_', '-')}"
+        changes += ([flag] if value else []) if isinstance(value, bool) else [flag, str(value)]
+    return ("bench", *model, *changes, *shared)

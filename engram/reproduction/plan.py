@@ -1,19 +1,65 @@
-"""What a study still needs: each job as recorded, to run, or not to be had here, with the time it will take."""
+"""What a study still needs: each job as recorded, to run, or not to be had here, with the time it will take; and what
+lies where a call works: its folders, checkpoints and data."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from engram.data.catalogue import find_form
+from engram.data.formats.folder import FolderOptions
+from engram.errors import EngramError
 from engram.ledger import Answer, Ledger, conflicts, trusted_records
 from engram.places import located
 from engram.recipes.protocols import Ask
 from engram.reproduction.estimate import START, StepTimes
-from engram.reproduction.place import Place, checkpoint_state, why_no_data
 from engram.studies.jobs import Job, jobs_of
 from engram.studies.schema import ScaleName, Study
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folders and the device of a call."""
+
+    results: Path = Path("results/runs")
+    runs: Path = Path("runs")
+    data: Path | None = None
+    device: str = "auto"
+
+    def folder(self, job: Job) -> Path:
+        return Path(job.folder) if job.folder else self.runs / job.key
+
+    def features(self, job: Job) -> Path:
+        return self.runs / "features" / Path(job.recipe.backbone_weights).name
+
+    @property
+    def on_gpu(self) -> bool:
+        """Told without torch: whether the device files of a GPU are there."""
+        if self.device == "auto":
+            return Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
+        return self.device != "cpu"
+
+
+def checkpoint_state(folder: Path) -> dict[str, Any] | None:
+    """The state of a run folder's newest checkpoint: iteration, seconds, run_id; None where there is none."""
+    steps = sorted(folder.glob("step-*/state.json"))
+    try:
+        return dict(json.loads(steps[-1].read_text())) if steps else None
+    except (OSError, ValueError):
+        return None
+
+
+def why_no_data(dataset: str, data: Path | None) -> str:
+    """Why a dataset cannot be read here; "" where it can."""
+    try:
+        find_form(dataset, data, FolderOptions())
+    except EngramError as error:
+        return str(error).split(": ")[0] if data is None else str(error).split(": looked")[0]
+    return ""
+
 
 State = Literal["recorded", "to run", "no data"]
 

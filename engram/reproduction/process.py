@@ -1,4 +1,5 @@
-"""One job as processes of its own: its commands one after another, their words in a log, and a polite way to stop."""
+"""One job as processes of its own: its commands one after another, their words in a log, a polite way to stop, and what
+came of all jobs of a call."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
 import engram
-from engram.reproduction.steps import Command
+from engram.reproduction.plan import Plan
 
+Command = tuple[str, ...]
 LOOK_EVERY = 0.2
 PATIENCE = 180.0
 """seconds a run gets to finish its step and save before it is ended for good"""
@@ -113,3 +115,24 @@ def last_sentence(log: Path, status: int) -> str:
     if status < 0:
         return f"ended by signal {signal.Signals(-status).name}, such as by a machine short of memory; see {log}"
     return line.removeprefix("engram: ") if line.startswith("engram: ") else f"{line} (status {status}); see {log}"
+
+
+@dataclass
+class Reproduced:
+    """What a call did, by title of the job."""
+
+    plan: Plan
+    finished: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """title -> why"""
+    left: list[str] = field(default_factory=list)
+    """stopped, out of budget, or after a failure they depend on"""
+    report: Path | None = None
+
+    def add(self, title: str, ended: Ended) -> None:
+        if ended.status == "finished":
+            self.finished.append(title)
+        elif ended.status == "failed":
+            self.failed[title] = ended.sentence
+        else:
+            self.left.append(title)

@@ -15,16 +15,7 @@ from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.bench import with_tests
 from engram.evaluation.evaluate import Result, evaluate
-from engram.ledger import (
-    RunRecord,
-    check_results_folder,
-    current_commit,
-    new_run_id,
-    run_stem,
-    software_versions,
-    utc_now,
-    write_record,
-)
+from engram.ledger import RunRecord, check_results_folder, new_record, run_stem, write_record
 from engram.machine.device import choose_device, describe_device, kept_memory
 from engram.machine.failures import explain
 from engram.models.build import resolve_method, revisions
@@ -120,7 +111,8 @@ def train(
         check_maker(opened["train"], chosen)
     for protocol in protocols_of(chosen) if how.test else ():
         protocol.check(opened["test"])  # before hours of training, not after
-    blank, clock = replace(_blank_record(chosen, where, utc_now()), note=how.note), time.monotonic()
+    blank = new_record("train", chosen, describe_device(where), len(revisions(chosen)), note=how.note)
+    clock = time.monotonic()
     try:
         outcome = run_loop(
             chosen,
@@ -172,25 +164,6 @@ def _test(
     protocols = protocols_of(recipe, batch_norm=outcome.method.card.batch_norm)
     with kept_memory():
         return tuple(evaluate(outcome.method, store, p, device, progress=progress) for p in protocols)
-
-
-def _blank_record(recipe: Recipe, device: torch.device, started: str) -> RunRecord:
-    return RunRecord(
-        run_id=new_run_id(),
-        kind="train",
-        status="finished",
-        method=recipe.method,
-        recipe_name=recipe.name,
-        recipe=recipe.to_dict(),
-        recipe_digest=recipe.digest,
-        seed=recipe.train.seed,
-        started=started,
-        seconds=0.0,
-        commit=current_commit(),
-        device=describe_device(device),
-        versions=software_versions(),
-        revision=len(revisions(recipe)),
-    )
 
 
 def _complete(blank: RunRecord, outcome: TrainOutcome, given: dict[str, str], seconds: float) -> RunRecord:

@@ -10,8 +10,8 @@ import torch
 
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.evaluation.can_answer import check_can_answer
 from engram.evaluation.evaluate import Result, evaluate
+from engram.evaluation.source import check_can_answer
 from engram.ledger import new_run_id
 from engram.models import checkpoint as checkpoints
 from engram.models.build import build_method, revisions

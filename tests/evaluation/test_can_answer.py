@@ -10,8 +10,8 @@ from toy_store import make_store
 
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.evaluation.can_answer import check_can_answer
 from engram.evaluation.evaluate import evaluate
+from engram.evaluation.source import check_can_answer
 from engram.methods.egnn import Egnn, EgnnConfig
 from engram.methods.gnn import Gnn, GnnConfig
 from engram.methods.pixel_centroid import PixelCentroid

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from study_ledger import add_record
 
-from engram.card import Revision
+from engram.card import REVISIONS, Revision
 from engram.ledger import Ledger, Trainers, conflicts, newest, trusted_records
 from engram.recipes import load_recipe
-from engram.revisions import REVISIONS
 
 QUICK = "cml_bgnn/glyphs_quick_class_order"
 SHUFFLED = (("slot_order", "shuffled"),)

@@ -181,9 +181,9 @@ def test_it_learns_at_test_without_autograd():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"code_width": 0}, "code_width = 0 but it must be at least 1"),
-        ({"weight_steps": -1}, "weight_steps = -1 but it must be at least 0"),
-        ({"kl_weight": -1.0}, "kl_weight = -1.0 but it must be at least 0"),
+        ({"code_width": 0}, "code_width = 0 but at least 1 is needed"),
+        ({"weight_steps": -1}, "weight_steps = -1 but at least 0 is needed"),
+        ({"kl_weight": -1.0}, "kl_weight = -1.0 but at least 0 is needed"),
         ({"dropout": 1.0}, "dropout = 1.0 but it lies from 0 to below 1"),
     ],
 )

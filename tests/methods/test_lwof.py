@@ -136,7 +136,7 @@ def test_what_it_needs_is_told():
         build().loss(replace(batch(), class_batch=None))
     with pytest.raises(EngramError, match="n_way = 3 but only 3 base classes"):
         build(n_base_classes=3).loss(batch())
-    with pytest.raises(EngramError, match="n_base_classes = 1 but it must be at least 2"):
+    with pytest.raises(EngramError, match="n_base_classes = 1 but at least 2 is needed"):
         build(n_base_classes=1)
     with pytest.raises(EngramError, match="scale = 0 but it must be above 0"):
         build(scale=0)

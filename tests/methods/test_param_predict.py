@@ -137,7 +137,7 @@ def test_means_are_followed_by_class_and_kept_with_the_weights():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"n_base_classes": 1}, "n_base_classes = 1 but it must be at least 2"),
+        ({"n_base_classes": 1}, "n_base_classes = 1 but at least 2 is needed"),
         ({"mean_share": 1.5}, "mean_share = 1.5 but it lies from 0 to 1"),
     ],
 )

@@ -72,7 +72,7 @@ def test_unlabelled_supports_are_not_remembered() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"capacity": 0}, "capacity = 0 but at least 1 name"),
+        ({"capacity": 0}, "capacity = 0 but at least 1 is needed"),
         ({"temperature": 0.0}, "temperature = 0.0"),
         ({"centring": "stream"}, 'set distance = "cosine" or centring = "none"'),
     ],

@@ -123,7 +123,7 @@ def test_what_it_needs_is_told() -> None:
     with pytest.raises(EngramError, match=r"n_base_classes = 3 but the batch has an image of class 4"):
         make(n_base_classes=3).loss(TrainBatch((), (), class_batch=(features, ids)))
     for settings, sentence in (
-        ({"n_base_classes": 1}, "n_base_classes = 1 but it must be at least 2"),
+        ({"n_base_classes": 1}, "n_base_classes = 1 but at least 2 is needed"),
         ({"label_smoothing": 1.0}, "label_smoothing = 1.0 but it lies from 0 to below 1"),
         ({"temperature": 0.0}, "temperature = 0.0 but it must be above 0"),
         ({"learn_scale": True}, "learn_scale = True but only head = 'cosine' has a scale"),

@@ -190,7 +190,7 @@ def test_queries_see_each_other_only_by_the_references_statistics():
 
 @pytest.mark.parametrize("key", ["samples", "test_samples", "width"])
 def test_settings_that_cannot_be_are_told(key):
-    with pytest.raises(EngramError, match=rf"\[method\] {key} = 0 but it must be at least 1"):
+    with pytest.raises(EngramError, match=rf"\[method\] {key} = 0 but at least 1 is needed"):
         build(**{key: 0})
 
 

@@ -178,9 +178,9 @@ def test_base_weights_learn_from_stage_ones_loss_alone():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"n_base_classes": 1}, "n_base_classes = 1 but it must be at least 2"),
-        ({"neighbours": 0}, "neighbours = 0 but it must be at least 1"),
-        ({"noise": -0.1}, "noise = -0.1 but it must be at least 0"),
+        ({"n_base_classes": 1}, "n_base_classes = 1 but at least 2 is needed"),
+        ({"neighbours": 0}, "neighbours = 0 but at least 1 is needed"),
+        ({"noise": -0.1}, "noise = -0.1 but at least 0 is needed"),
         ({"dropout": 1.0}, "dropout = 1.0 but it lies from 0 to below 1"),
         ({"step": 1.5}, "step = 1.5 but it lies from 0 to 1"),
     ],

@@ -4,7 +4,7 @@ import torch
 
 from engram.nn import pairs
 from engram.nn.graph import PointwiseNet, differences
-from engram.probes.double import double_precision
+from engram.probes.asking import double_precision
 
 
 def test_at_test_each_pair_passes_once_and_answers_for_both() -> None:

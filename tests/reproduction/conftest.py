@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from toy_project import Project
 
-from engram.reproduction.place import Place
+from engram.reproduction.plan import Place
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from toy_project import Project
 from engram.errors import EngramError
 from engram.ledger import read_ledger
 from engram.reproduction.carry_out import check_budget, open_studies, reproduce
-from engram.reproduction.place import Place
-from engram.reproduction.plan import make_plan
+from engram.reproduction.plan import Place, make_plan
 from engram.reproduction.process import environment
 from engram.studies import load_study
 

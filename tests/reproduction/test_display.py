@@ -6,8 +6,7 @@ from rich.console import Console
 from study_ledger import add_record
 
 from engram.reproduction.display import Progress, duration, show_plan
-from engram.reproduction.place import Place
-from engram.reproduction.plan import make_plan
+from engram.reproduction.plan import Place, make_plan
 from engram.reproduction.process import Ended
 from engram.studies import load_study
 

@@ -9,8 +9,7 @@ from study_ledger import add_record
 
 from engram.recipes import load_recipe
 from engram.reproduction.estimate import images_per_step
-from engram.reproduction.place import Place
-from engram.reproduction.plan import Plan, make_plan
+from engram.reproduction.plan import Place, Plan, make_plan
 from engram.studies import load_study
 
 LEAK = "cml_bgnn/glyphs_leak_class_order"

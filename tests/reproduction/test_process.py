@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import engram
-from engram.reproduction.process import environment, last_line, last_sentence, run_commands
+from engram.reproduction.plan import Place, make_plan
+from engram.reproduction.process import Ended, Reproduced, environment, last_line, last_sentence, run_commands
 
 
 def test_the_first_command_that_fails_ends_the_job_with_its_sentence(tmp_path: Path) -> None:
@@ -30,3 +31,12 @@ def test_how_a_command_ended_is_told_from_its_last_words(tmp_path: Path) -> None
 
 def test_this_very_engram_comes_first_on_the_path() -> None:
     assert environment()["PYTHONPATH"].split(":")[0] == str(Path(engram.__file__).parent.parent)
+
+
+def test_runs_are_sorted_by_how_they_ended(place: Place) -> None:
+    outcome = Reproduced(make_plan([], "short", (), place))
+    outcome.add("a", Ended("finished", 1.0))
+    outcome.add("b", Ended("failed", 1.0, "out of memory"))
+    outcome.add("c", Ended("stopped", 1.0))
+    assert (outcome.finished, outcome.failed, outcome.left) == (["a"], {"b": "out of memory"}, ["c"])
+    assert outcome.report is None

@@ -11,10 +11,9 @@ from study_ledger import add_record, write_study
 
 from engram.reproduction import carry_out, cluster, plan
 from engram.reproduction.carry_out import reproduce
-from engram.reproduction.place import Place
-from engram.reproduction.plan import Plan, Planned, make_plan
+from engram.reproduction.local import commands_of
+from engram.reproduction.plan import Place, Plan, Planned, make_plan
 from engram.reproduction.process import Ended
-from engram.reproduction.steps import commands_of
 from engram.studies import load_study
 
 FOLDER = "runs/stage_one.mini_resnet12_wide"

@@ -21,9 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engram.data.formats.form import SPLITS, Form, SplitReading
+from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource
 from engram.data.formats.images import decode_image
-from engram.data.source import SplitSource
 from engram.errors import EngramError, nearest
 
 EXTENSIONS = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))

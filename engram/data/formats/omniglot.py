@@ -25,9 +25,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from engram.data.formats.archives import ZipSet, read_tar
-from engram.data.formats.form import SPLITS, Form, SplitReading
+from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource
 from engram.data.formats.images import decode_image
-from engram.data.source import SplitSource
 from engram.errors import EngramError
 
 IMAGE_SHAPE = (1, 28, 28)

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from engram.data.formats.form import Form, SplitReading, split_files
+from engram.data.formats.form import Form, SplitReading, SplitSource, split_files
 from engram.data.formats.images import fit_array
-from engram.data.source import SplitSource
 from engram.errors import EngramError
 
 MINI_SHAPE = (3, 84, 84)

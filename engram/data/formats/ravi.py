@@ -19,9 +19,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from engram.data.formats.archives import ZipSet
-from engram.data.formats.form import SPLITS, Form, SplitReading, split_files
+from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource, split_files
 from engram.data.formats.images import decode_image
-from engram.data.source import SplitSource
 from engram.errors import EngramError
 
 IMAGE_SHAPE = (3, 84, 84)

@@ -10,16 +10,10 @@ from typing import Any
 from torch import nn
 
 from engram.errors import EngramError, nearest
-from engram.nn.backbones.conv import Conv4, ConvBlocks, Flatten
-from engram.nn.backbones.conv5 import Conv5
+from engram.nn.backbones.conv import Conv4, Conv5, ConvBlocks, ConvSame, ConvSigned, Flatten
 from engram.nn.backbones.conv_maps import ConvMap, CovaConv, RelationConv
-from engram.nn.backbones.conv_same import ConvSame
-from engram.nn.backbones.conv_signed import ConvSigned
-from engram.nn.backbones.film_resnet import FilmResNet12
-from engram.nn.backbones.resnet import ResNet12, ResNet12Map
-from engram.nn.backbones.resnet18 import ResNet18, ResNet18Map
+from engram.nn.backbones.resnet import FilmResNet12, ResNet12, ResNet12Map, ResNet18, ResNet18Map, WideResNet28
 from engram.nn.backbones.snail import SnailResNet
-from engram.nn.backbones.wide_resnet import WideResNet28
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,

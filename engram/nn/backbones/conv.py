@@ -1,12 +1,15 @@
-"""Encoders of four plain convolution blocks, and no encoder at all."""
+"""Encoders of four or five plain convolution blocks, and no encoder at all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.nn import kernels
-from engram.nn.backbones.shape import probe_shape
+from engram.nn.backbones.contract import probe_shape
 
 
 class ConvBlock(nn.Sequential):
@@ -71,25 +74,100 @@ class Conv4(nn.Module):
         return features
 
 
-class ConvBlocks(nn.Module):
+class _FlatBlocks(nn.Module):
+    """Blocks one after another, then flattened. Shapes: (n, C, H, W) -> (n, features)"""
+
+    def __init__(self, image_shape: tuple[int, ...], blocks: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*blocks)
+        self.out_shape: tuple[int, ...] = (torch.Size(probe_shape(self.blocks, image_shape)).numel(),)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.blocks(images).flatten(1)
+
+
+class ConvBlocks(_FlatBlocks):
     """Four equal blocks conv3x3 - BatchNorm - pool - ReLU, flattened: conv64 (113,088), conv32 (28,896 parameters).
 
     Matching Net drops 0.1 of the activations after every block.
     """
 
     def __init__(self, image_shape: tuple[int, ...], width: int = 64, dropout: float = 0.0) -> None:
-        super().__init__()
-        channels = (image_shape[0], width, width, width, width)
-        self.blocks = nn.Sequential(
-            *(
-                ConvBlock(channels[i], channels[i + 1], 0.0, 1, True, nn.Dropout(dropout) if dropout else None)
-                for i in range(4)
-            )
+        super().__init__(
+            image_shape,
+            (
+                ConvBlock(inputs, width, 0.0, 1, True, nn.Dropout(dropout) if dropout else None)
+                for inputs in (image_shape[0], width, width, width)
+            ),
         )
-        self.out_shape: tuple[int, ...] = (torch.Size(probe_shape(self.blocks, image_shape)).numel(),)
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.blocks(images).flatten(1)
+
+class ConvSame(_FlatBlocks):
+    """Four blocks conv3x3 - BatchNorm - pool - ReLU, flattened, where half of an odd size is rounded up.
+
+    84 -> 42 -> 21 -> 11 -> 6, so a width of 32 gives 1152 features (28,896 parameters) where `conv32` gives 800.
+    """
+
+    def __init__(self, image_shape: tuple[int, ...], width: int = 32) -> None:
+        super().__init__(
+            image_shape,
+            (
+                nn.Sequential(
+                    nn.Conv2d(inputs, width, 3, padding=1),
+                    nn.BatchNorm2d(width),
+                    nn.MaxPool2d(2, ceil_mode=True),
+                    nn.ReLU(inplace=True),
+                )
+                for inputs in (image_shape[0], width, width, width)
+            ),
+        )
+
+
+class ConvSigned(_FlatBlocks):
+    """conv3x3 without bias - BatchNorm - pool - ReLU, the last block without its ReLU, so that cosines of features may
+    be negative (LwoF). 64-64-64-64 has 112,832 parameters, 64-64-128-128 260,544.
+    """
+
+    def __init__(self, image_shape: tuple[int, ...], widths: tuple[int, int, int, int] = (64, 64, 64, 64)) -> None:
+        blocks: list[nn.Module] = []
+        for i, (inputs, outputs) in enumerate(zip((image_shape[0], *widths[:-1]), widths, strict=True)):
+            convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+            nn.init.normal_(convolution.weight, std=(2 / (9 * outputs)) ** 0.5)
+            layers = [convolution, nn.BatchNorm2d(outputs), nn.MaxPool2d(2)]
+            blocks.append(nn.Sequential(*layers, *([nn.ReLU(inplace=True)] if i < 3 else [])))
+        super().__init__(image_shape, blocks)
+
+
+class ShiftNorm(nn.BatchNorm2d):
+    """BatchNorm with a learned shift and no gain, y = (x - mean) / sqrt(var + eps) + bias: (n, C, H, W), the same.
+
+    The shift is added outside: on a GPU the fused layer has no gradient for a shift that comes without a gain.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, affine=False)
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        running = self.running_mean, self.running_var
+        normalised = F.batch_norm(x, *running, training=self.training, momentum=self.momentum or 0.0, eps=self.eps)
+        return normalised + self.bias.to(normalised.dtype).view(-1, 1, 1)
+
+
+class Conv5(_FlatBlocks):
+    """Five blocks conv3x3 without bias - BatchNorm (shift only) - ReLU - dropout - pool, flattened (VERSA).
+
+    149,504 parameters and 256 features at 3x84x84.
+    """
+
+    def __init__(self, image_shape: tuple[int, ...], width: int = 64, dropout: float = 0.5) -> None:
+        blocks: list[nn.Module] = []
+        for inputs in (image_shape[0], width, width, width, width):
+            convolution = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
+            nn.init.xavier_normal_(convolution.weight)
+            layers = (convolution, ShiftNorm(width), nn.ReLU(inplace=True), nn.Dropout(dropout), nn.MaxPool2d(2))
+            blocks.append(nn.Sequential(*layers))
+        super().__init__(image_shape, blocks)
 
 
 class Flatten(nn.Module):

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from engram.nn.backbones.contract import probe_shape
 from engram.nn.backbones.conv import ConvBlock
-from engram.nn.backbones.shape import probe_shape
 
 
 class ConvMap(nn.Module):

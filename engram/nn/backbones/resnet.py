@@ -1,13 +1,15 @@
-"""Residual encoders with twelve layers."""
+"""Residual encoders: ResNet-12, ResNet-18, WRN-28, and TADAM's, whose layers a task may scale and shift."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.nn.backbones.shape import probe_shape
+from engram.nn.backbones.contract import probe_shape
 
 
 class _ResidualBlock(nn.Module):
@@ -61,3 +63,152 @@ class ResNet12Map(ResNet12):
     """The same weights without the average, so that it can start from a trained `ResNet12`: (n, widths[-1], h, w)."""
 
     averaged = False
+
+
+class _BasicBlock(nn.Module):
+    """Two conv3x3 - BatchNorm around a shortcut, a strided 1x1 where the shape changes; ReLU after the sum."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        changes = inputs != outputs or stride != 1
+        self.shortcut = (
+            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            if changes
+            else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """Stem conv7x7/2 - BatchNorm - ReLU - pool3x3/2, four groups of two blocks 64-128-256-512, global average;
+    11,176,512 parameters. Shapes: (n, C, H, W) -> (n, 512)."""
+
+    averaged: ClassVar[bool] = True
+
+    def __init__(self, image_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        stem = [nn.Conv2d(image_shape[0], 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+        blocks: list[nn.Module] = []
+        for group, (inputs, outputs) in enumerate(zip((64, 64, 128, 256), (64, 128, 256, 512), strict=True)):
+            blocks += [_BasicBlock(inputs, outputs, 2 if group else 1), _BasicBlock(outputs, outputs, 1)]
+        self.blocks = nn.Sequential(*stem, nn.MaxPool2d(3, 2, 1), *blocks)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+        self.out_shape: tuple[int, ...] = probe_shape(self, image_shape)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.blocks(images)
+        return features.mean((2, 3)) if self.averaged else features
+
+
+class ResNet18Map(ResNet18):
+    """The same weights without the average: 512x3x3 at 84x84, so that it can start from a trained `ResNet18`."""
+
+    averaged = False
+
+
+class _WideBlock(nn.Module):
+    """Pre-activation block; where widths differ the strided 1x1 shortcut sees the already normalised input."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.BatchNorm2d(inputs), nn.BatchNorm2d(outputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        pre = torch.relu(self.norm1(x))
+        out = self.conv2(torch.relu(self.norm2(self.conv1(pre))))
+        return out + (x if self.shortcut is None else self.shortcut(pre))
+
+
+class WideResNet28(nn.Module):
+    """WRN-28-10: 3 groups of 4 blocks, widths 160-320-640, strides 1-2-2, global average; 36,472,784 parameters."""
+
+    def __init__(self, image_shape: tuple[int, ...], factor: int = 10) -> None:
+        super().__init__()
+        widths = [16 * factor, 32 * factor, 64 * factor]
+        layers: list[nn.Module] = [nn.Conv2d(image_shape[0], 16, 3, padding=1, bias=False)]
+        inputs = 16
+        for width, stride in zip(widths, (1, 2, 2), strict=True):
+            for block in range(4):
+                layers.append(_WideBlock(inputs, width, stride if block == 0 else 1))
+                inputs = width
+        self.blocks = nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU(inplace=True))
+        self.out_shape: tuple[int, ...] = (inputs,)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.blocks(images).mean((2, 3))
+
+
+POOLED_BLOCKS = 3
+"""the public code pools after the first three blocks only"""
+
+
+def _norm(width: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(width, eps=1e-3, momentum=0.05)
+
+
+class _FilmBlock(nn.Module):
+    """Three conv3x3 - BatchNorm - [h + gamma h + beta] with SiLU after the first two; the 1x1 shortcut is added, then
+    SiLU and, where ``pooled``, 2x2 max-pooling that rounds up."""
+
+    def __init__(self, inputs: int, outputs: int, pooled: bool) -> None:
+        super().__init__()
+        widths = (inputs, outputs, outputs)
+        self.convs = nn.ModuleList(nn.Conv2d(width, outputs, 3, padding=1, bias=False) for width in widths)
+        self.norms = nn.ModuleList(_norm(outputs) for _ in widths)
+        self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), _norm(outputs))
+        self.pool = nn.MaxPool2d(2, ceil_mode=True) if pooled else nn.Identity()
+
+    def forward(self, x: Tensor, film: Sequence[Tensor]) -> Tensor:
+        """``film``: gamma and beta of each of the three layers, (n, outputs) each; or nothing."""
+        out = x
+        for layer, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            out = norm(conv(out))
+            if film:
+                gamma, beta = (part[..., None, None].to(out.dtype) for part in film[2 * layer : 2 * layer + 2])
+                out = out + gamma * out + beta
+            out = F.silu(out, inplace=True) if layer < 2 else out
+        pooled: Tensor = self.pool(F.silu(out + self.shortcut(x), inplace=True))
+        return pooled
+
+
+class FilmResNet12(nn.Module):
+    """ResNet-12 in TADAM's form, 64-128-256-512 and SiLU, global average: 7,996,800 parameters.
+
+    ``film`` holds gamma and beta of each of the twelve 3x3 layers side by side (layer by layer, gamma first), one row
+    per image; without it the layers stay as they are.
+
+    Shapes: (n, C, H, W), (n, 2 * sum(film_widths)) -> (n, widths[-1])
+    """
+
+    def __init__(self, image_shape: tuple[int, ...], widths: tuple[int, int, int, int] = (64, 128, 256, 512)) -> None:
+        super().__init__()
+        inputs = (image_shape[0], *widths[:-1])
+        self.blocks = nn.ModuleList(
+            _FilmBlock(i, o, pooled=k < POOLED_BLOCKS) for k, (i, o) in enumerate(zip(inputs, widths, strict=True))
+        )
+        self.film_widths = tuple(width for width in widths for _ in range(3))
+        self.out_shape: tuple[int, ...] = (widths[-1],)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):
+                nn.init.normal_(part.weight, std=(0.2 / (part.kernel_size[0] ** 2 * part.out_channels)) ** 0.5)
+        probe_shape(self, image_shape)
+
+    def forward(self, images: Tensor, film: Tensor | None = None) -> Tensor:
+        parts = () if film is None else film.split([width for width in self.film_widths for _ in "gb"], 1)
+        for k, block in enumerate(self.blocks):
+            images = block(images, parts[6 * k : 6 * k + 6])
+        return images.mean((2, 3))

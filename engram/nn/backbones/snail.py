@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.nn.backbones.shape import probe_shape
+from engram.nn.backbones.contract import probe_shape
 
 
 class _Block(nn.Module):

@@ -8,7 +8,7 @@ from torch import nn
 
 from engram.errors import EngramError
 from engram.nn.backbones import build_backbone
-from engram.nn.backbones.shape import map_shape, probe_shape, vector_width
+from engram.nn.backbones.contract import map_shape, probe_shape, vector_width
 
 
 def test_images_too_small_are_refused() -> None:
