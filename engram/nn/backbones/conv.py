@@ -141,7 +141,7 @@ class ConvSigned(_FlatBlocks):
 class ShiftNorm(nn.BatchNorm2d):
     """BatchNorm with a learned shift and no gain, y = (x - mean) / sqrt(var + eps) + bias: (n, C, H, W), the same.
 
-    The shift is added outside: on a GPU the fused layer has no gradient for a shift that comes without a gain.
+    The shift is added outside: on a GPU the library's layer has no gradient for a shift that comes without a gain.
     """
 
     def __init__(self, width: int) -> None:
