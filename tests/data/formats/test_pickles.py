@@ -10,24 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pickled import CHANNELS_FIRST, IMAGES, dump, found
 
-from engram.data.formats.form import Form
 from engram.data.formats.pickles import find_cache, find_class_dict, load_pickle
 from engram.errors import EngramError
-
-RNG = np.random.default_rng(0)
-IMAGES = RNG.integers(0, 256, (6, 84, 84, 3), dtype=np.uint8)
-CHANNELS_FIRST = IMAGES.transpose(0, 3, 1, 2)
-
-
-def dump(path: Path, content: object, protocol: int = 4) -> Path:
-    path.write_bytes(pickle.dumps(content, protocol=protocol))
-    return path
-
-
-def found(form: Form | None) -> Form:
-    assert form is not None
-    return form
 
 
 class Calls:

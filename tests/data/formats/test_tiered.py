@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import io
-import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pickled import CHANNELS_FIRST, IMAGES, dump, found
 from PIL import Image
 
-from engram.data.formats.form import Form
 from engram.data.formats.tiered import find_npz, find_png
 from engram.errors import EngramError
-
-RNG = np.random.default_rng(0)
-IMAGES = RNG.integers(0, 256, (6, 84, 84, 3), dtype=np.uint8)
-CHANNELS_FIRST = IMAGES.transpose(0, 3, 1, 2)
-
-
-def dump(path: Path, content: object, protocol: int = 4) -> Path:
-    path.write_bytes(pickle.dumps(content, protocol=protocol))
-    return path
-
-
-def found(form: Form | None) -> Form:
-    assert form is not None
-    return form
 
 
 def write_tiered(root: Path, labels: dict[Any, Any], form: str) -> None:
