@@ -67,6 +67,21 @@ def test_it_is_the_sum_written_out_once_per_step_for_every_method(tmp_path: Path
         assert all(torch.equal(found[f"backbone.{k}"], value) for k, value in start.items())  # not a bit of it
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="steps are captured on a GPU alone")
+def test_it_follows_every_replay_of_a_captured_step(tmp_path: Path) -> None:
+    trainer = Trainer(averaged(decay=0.3), make_stores(), tmp_path, torch.device("cuda"))
+    trainer.begin(resume=False)
+    written = {k: v.double() for k, v in state(trainer).items() if v.is_floating_point()}
+    for step in range(1, 9):
+        trainer.step(0.0)
+        d = min(0.3, (1 + step) / (10 + step))
+        written = {k: d * v + (1 - d) * trainer.method.state_dict()[k] for k, v in written.items()}
+    assert trainer.stepper.graph is not None and trainer.update.average
+    found = trainer.update.average.state_dict()
+    for k, value in written.items():
+        torch.testing.assert_close(found[k].double(), value, rtol=2e-5, atol=1e-6, msg=k)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_training_is_the_same_with_and_without(tmp_path: Path, name: str) -> None:
     """The weights, their optimiser and all generators: an average only looks on, and none leaves no trace."""
