@@ -36,6 +36,7 @@ Statistics = Annotated[
     Literal["with_support", "queries"] | None, arg(metavar="{with_support,queries}", help_behavior_hint=_OF_RECIPE)
 ]
 Split = Literal["train", "val", "test"]
+WhichWeights = Literal["chosen", "last", "average"]
 Count = Annotated[int, arg(metavar="N")]
 Bits = Literal[8, 16]
 Figure = Annotated[Path | None, arg(metavar="FILE.svg", help_behavior_hint="(default: none)")]

@@ -46,16 +46,24 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
         print(f"engram: {run.record.note}", file=sys.stderr)
 
 
-def features(model: flags.Model, out: flags.Target, data: flags.Data = None, device: flags.Device = "auto") -> None:
+def features(
+    model: flags.Model,
+    out: flags.Target,
+    data: flags.Data = None,
+    device: flags.Device = "auto",
+    which_weights: flags.WhichWeights = "chosen",
+) -> None:
     """Write what a trained encoder sees of its dataset as feature stores, for training and tests on frozen features.
 
     Args:
         model: run or checkpoint folder
         out: folder for one store per split
+        which_weights: those validation chose, those of the last step before it, or their moving average
     """
     from engram.models.features import write_features
 
-    for split, store in write_features(Path(model), out, data=data, device=device).items():
+    stores = write_features(Path(model), out, data=data, device=device, which_weights=which_weights)
+    for split, store in stores.items():
         print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
 
 

@@ -13,7 +13,7 @@ from engram.data.datasets import open_split
 from engram.data.store import SplitSource, Store, build
 from engram.errors import EngramError
 from engram.machine.device import choose_device
-from engram.models.checkpoint import Checkpoint, load, load_method
+from engram.models.checkpoint import Checkpoint, WhichWeights, load, load_method
 from engram.recipes.schema import Recipe
 from engram.types import Method
 
@@ -58,13 +58,14 @@ def write_features(
     stores: Mapping[str, Store] | None = None,
     dtype: str = "float16",
     quiet: bool = False,
+    which_weights: WhichWeights = "chosen",
 ) -> dict[str, Store]:
     """Write ``out/<split>`` for each split, under the dataset's own name and classes; ``source`` says who made them.
 
     ``dataset`` is the one the checkpoint was trained on where not given; ``stores`` are used in place of opening it.
     """
     found, where = load(checkpoint), choose_device(device)
-    method = load_method(found, where)
+    method = load_method(found, where, which_weights=which_weights)
     name = dataset or found.recipe.data.dataset
     opened = {s: stores[s] if stores else open_split(name, s, data) for s in splits}
     for store in opened.values():
@@ -74,9 +75,8 @@ def write_features(
                 f"{checkpoint} was trained on images of {before} but those of {store.info.dataset} {store.info.split} "
                 f"are {here}: give the dataset it was trained on"
             )
-    origin = (
-        f"features of {found.recipe.backbone} by {found.recipe.name}, run {found.state.run_id}, {found.folder.name}"
-    )
+    part = found.folder.name + (" average" if found.weights_part(which_weights) == "average" else "")
+    origin = f"features of {found.recipe.backbone} by {found.recipe.name}, run {found.state.run_id}, {part}"
     return {
         s: _write(out / s, store, extract_features(method, store, where, dtype=dtype), origin, quiet)
         for s, store in opened.items()

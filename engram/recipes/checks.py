@@ -63,6 +63,8 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         )
     if train.betas and not (len(train.betas) == 2 and all(0 <= beta < 1 for beta in train.betas)):
         raise EngramError(f"{where} [train]: betas = {list(train.betas)} but it takes two numbers from 0 to below 1")
+    if not 0 <= train.average < 1:
+        raise EngramError(f"{where} [train]: average = {train.average} but it lies from 0 (none) to below 1")
     for table, fraction in (("data", data.labelled_fraction), ("test", test.labelled_fraction)):
         if not 0 < fraction <= 1:
             raise EngramError(f"{where} [{table}]: labelled_fraction = {fraction} but it lies above 0 and up to 1")

@@ -40,7 +40,8 @@ class TrainOutcome:
     status: Literal["finished", "interrupted"]
     """interrupted: by Ctrl-C or SIGTERM; a run that used up its minutes is finished"""
     curves: dict[str, list[float]]
-    """one entry per validation: iteration, loss, learning_rate, train_<term>, validation_accuracy and _interval"""
+    """one entry per validation: iteration, loss, learning_rate, train_<term>, validation_accuracy and _interval;
+    with an average also validation_accuracy_last and _average"""
     training: dict[str, Any]
     """iterations, seconds, tasks_per_second, best_iteration, best_accuracy, parameters, stopped_by, card, ..."""
     run_id: str
@@ -223,6 +224,7 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
         "tasks_per_second": round(trainer.tasks_per_second, 2),
         "best_iteration": trainer.best_iteration,
         "best_accuracy": trainer.best_accuracy,
+        "chosen": trainer.chosen,
         "parameters": sum(p.numel() for p in trainer.method.parameters() if p.requires_grad),
         "precision": getattr(trainer.method.backbone, "precision", "fp32"),
         "captured": trainer.stepper.graph is not None,

@@ -130,7 +130,7 @@ def _starting_weights(recipe: Recipe, or_else: str = "") -> checkpoints.Checkpoi
 
 
 def _digest(found: checkpoints.Checkpoint) -> str:
-    return found.state.digests["weights"][:16]
+    return found.state.digests[found.weights_part()][:16]
 
 
 def check_same_run(saved: Checkpoint, recipe: Recipe, train_digest: str, validation_digest: str) -> None:

@@ -19,6 +19,9 @@ from engram.recipes.schema import recipe_from_dict
         ({"data": {"dataset": "glyphs", "labelled_fraction": 0.0}}, "labelled_fraction = 0.0"),
         ({"data": {"dataset": "glyphs", "class_batch": -1}}, r"class_batch = -1 but at least 0 is needed"),
         ({"train": {"iterations": 10, "sequences": 1, "betas": [0.5]}}, r"betas = \[0.5\] but it takes two numbers"),
+        ({"train": {"iterations": 9, "sequences": 1, "average": 1.0}}, "average = 1.0 but it lies from 0"),
+        ({"train": {"iterations": 9, "sequences": 1, "average": -0.1}}, "average = -0.1 but it lies from 0"),
+        ({"train": {"iterations": 9, "sequences": 1, "average": float("nan")}}, "average = nan but it lies from 0"),
         ({"train": {"iterations": 10, "sequences": 1, "schedule": "step"}}, "needs schedule_step of at least 1, not 0"),
         (
             {"train": {"iterations": 9, "sequences": 1, "schedule": "milestones"}},
