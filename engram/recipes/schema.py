@@ -17,7 +17,7 @@ from engram.recipes.structure import structure
 
 LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milestones", "milestone_factors", "nesterov"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
-LATER |= {"query_balance", "dirichlet_alpha", *LATER_OF_PROTOCOLS}
+LATER |= {"query_balance", "dirichlet_alpha", "crop_area", "crop_aspect", *LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
 
@@ -37,6 +37,10 @@ class DataSettings(Tasks):
     """[least, greatest] pool_classes, drawn anew for every step; [] = always pool_classes"""
     normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "relation", "none"] = "unit"
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
+    crop_area: tuple[float, ...] = (0.7, 1.0)
+    """[least, greatest] share of the image's area that "standard" shows"""
+    crop_aspect: tuple[float, ...] = (1.0, 1.0)
+    """[least, greatest] width / height of that window, such as [0.75, 1.3333]; sides end with the image"""
     class_batch: int = 0
     """images of base classes per step, drawn evenly over all images of the training split, beside the tasks"""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from engram.data.pixels import Crop
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.evaluate import Result, evaluate
@@ -87,8 +88,8 @@ class Trainer:
         self.val_store = place(self.stores[validation_split(self.recipe)], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
-        ranges = training_ranges(self.recipe)
-        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, data.class_batch, ranges)
+        drawn = data.class_batch, training_ranges(self.recipe), Crop(data.crop_area, data.crop_aspect)
+        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, *drawn)
         self.stepper = Stepper(self.source, self.update, self.captured)
         torch.manual_seed(self.settings.seed)  # dropout and a method's own samples
         if saved:
