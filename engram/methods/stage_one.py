@@ -34,6 +34,11 @@ class StageOneConfig:
     learn_scale: bool = False
     """with head = "cosine": the factor of the base-class logits starts at temperature and is learnt, as LwoF's and
     wDAE's stage one does; answers to tasks keep temperature"""
+    turned: float = 0.0
+    """share of the images, the first of the batch, that are turned by 0, 90, 180 or 270 degrees, drawn evenly; a linear
+    head on the features learns to say which"""
+    turning_weight: float = 1.0
+    """of that head's cross-entropy beside the one of the base classes"""
 
 
 class StageOne(EmbeddingMethod):
@@ -60,7 +65,7 @@ class StageOne(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: StageOneConfig) -> None:
         super().__init__(backbone, config)
-        check_within(config, n_base_classes=2)
+        check_within(config, n_base_classes=2, turned=(0, 1), turning_weight=0)
         check_settings(
             config,
             ("label_smoothing", 0 <= config.label_smoothing < 1, "it lies from 0 to below 1"),
@@ -71,24 +76,53 @@ class StageOne(EmbeddingMethod):
         self.head = nn.Linear(width, config.n_base_classes, bias=config.head == "linear")
         if config.learn_scale:
             self.scale = nn.Parameter(torch.tensor(config.temperature))
+        if config.turned:
+            self.turn_head = nn.Linear(width, 4)
         self.register_buffer("base_mean", torch.zeros(width))
         self.register_buffer("batches_seen", torch.zeros(()))
         self._ids_checked = False
 
     def loss(self, batch: TrainBatch) -> LossTerms:
-        """-log p(c | x) over base classes; with smoothing e: (1 - e) of it and e of the mean over all classes."""
+        """-log p(c | x) over base classes; with smoothing e: (1 - e) of it and e of the mean over all classes.
+
+        With ``turned``: + turning_weight * -log p(turn | x), over the turned images alone.
+        """
         if batch.class_batch is None:
             raise EngramError("stage_one learns from base-class images: set class_batch in [data], such as 256")
         images, ids = batch.class_batch
         self._check_ids(ids)
+        images, turns = self._turn(images)
         features = self.backbone(images).flatten(1)
-        self._follow_mean(features.detach())
+        self._follow_mean(features.detach(), len(turns))
         log_probs = F.log_softmax(self._base_logits(features), -1)
         nll = -log_probs.gather(1, ids[:, None]).mean()
         smoothing = self.config.label_smoothing
         total = (1 - smoothing) * nll - smoothing * log_probs.mean() if smoothing else nll
-        accuracy = (log_probs.argmax(-1) == ids).float().mean()
-        return LossTerms(total, {"nll": nll.detach(), "accuracy": accuracy})
+        terms = {"nll": nll.detach(), "accuracy": (log_probs.argmax(-1) == ids).float().mean()}
+        if self.config.turned:
+            logits = self.turn_head(features[: len(turns)])
+            turning = F.cross_entropy(logits, turns)
+            total = total + self.config.turning_weight * turning
+            terms |= {"turning": turning.detach(), "turning_accuracy": (logits.argmax(-1) == turns).float().mean()}
+        return LossTerms(total, terms)
+
+    def _turn(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The images, the first of them turned, and by how many quarters each of those: (n, C, H, W), (turned,).
+
+        Images are drawn at random, so the first are as good as any, and their number is known without looking.
+        """
+        if not self.config.turned:
+            return images, images.new_empty(0, dtype=torch.int64)
+        if images.ndim != 4 or images.shape[2] != images.shape[3]:
+            shape = "x".join(map(str, images.shape[1:]))
+            raise EngramError(
+                f"[method] turned = {self.config.turned} but images of {shape} do not fit themselves when turned by 90 "
+                f"degrees: use square images or turned = 0"
+            )
+        count = max(1, round(self.config.turned * len(images)))
+        turns = torch.randint(4, (count,), device=images.device)
+        views = torch.stack([torch.rot90(images[:count], quarters, (2, 3)) for quarters in range(4)])
+        return torch.cat([views[turns, torch.arange(count, device=images.device)], images[count:]]), turns
 
     def _check_ids(self, ids: Tensor) -> None:
         """Of the first batch only: looking at the numbers waits for the device."""
@@ -110,11 +144,12 @@ class StageOne(EmbeddingMethod):
         return cosine_logits(features, self.head.weight, scale)
 
     @torch.no_grad()
-    def _follow_mean(self, features: Tensor) -> None:
-        """Plain average over the first 1 / momentum batches, moving average after."""
+    def _follow_mean(self, features: Tensor, turned: int) -> None:
+        """Plain average over the first 1 / momentum batches, moving average after; of upright images where some are."""
         if self.training:
             self.batches_seen += 1
-            self.base_mean.lerp_(features.mean(0), (1 / self.batches_seen).clamp(min=MOMENTUM))
+            upright = features[turned:] if turned < len(features) else features
+            self.base_mean.lerp_(upright.mean(0), (1 / self.batches_seen).clamp(min=MOMENTUM))
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """log p(c | x) = log softmax_c ( t cos(z, mu_c) ),  z = (f - base mean) / |f - base mean|,  mu_c = mean z."""

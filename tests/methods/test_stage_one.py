@@ -22,9 +22,25 @@ class Identity(nn.Module):
         return features
 
 
-def make(**settings: Any) -> StageOne:
+class Flat(nn.Module):
+    """Keeps what it was shown."""
+
+    out_shape = (48,)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.seen = images
+        return images.flatten(1) / 255
+
+
+def make(backbone: nn.Module | None = None, **settings: Any) -> StageOne:
     torch.manual_seed(0)
-    return StageOne(Identity(), StageOneConfig(**{"n_base_classes": 5, **settings}))
+    return StageOne(backbone or Identity(), StageOneConfig(**{"n_base_classes": 5, **settings}))
+
+
+def pictures(n: int = 40) -> TrainBatch:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randint(0, 256, (n, 3, 4, 4), dtype=torch.uint8, generator=generator)
+    return TrainBatch((), (), class_batch=(images, torch.randint(0, 5, (n,), generator=generator)))
 
 
 def batch(n: int = 40, offset: float = 0.0) -> TrainBatch:
@@ -86,6 +102,59 @@ def test_base_mean_is_an_average_first_and_follows_after() -> None:
     assert {"base_mean", "batches_seen"} <= method.state_dict().keys()
 
 
+@pytest.mark.parametrize(("turned", "count"), [(0.3, 12), (1.0, 40), (0.001, 1)])
+def test_first_images_are_turned_and_a_head_says_by_how_much(turned: float, count: int) -> None:
+    """Slow oracle: each turned image is one of the four turns of its own, which is the label of its row."""
+    method, (images, ids) = make(Flat(), turned=turned, turning_weight=0.7), pictures().class_batch or ()
+    terms = method.loss(pictures())
+    seen = method.backbone.seen
+    assert seen.dtype == torch.uint8 and torch.equal(seen[count:], images[count:])
+    quarters = torch.tensor(
+        [
+            [torch.equal(torch.rot90(image, r, (1, 2)), found) for r in range(4)].index(True)
+            for image, found in zip(images[:count], seen[:count], strict=True)
+        ]
+    )
+    assert count < 12 or len(quarters.unique()) == 4
+    features = seen.flatten(1) / 255
+    turning = F.cross_entropy(method.turn_head(features[:count]), quarters)
+    assert torch.allclose(terms.terms["turning"], turning)
+    assert torch.allclose(terms.total, F.cross_entropy(method.head(features), ids) + 0.7 * turning)
+    upright = features[count:] if count < 40 else features
+    assert torch.allclose(method.base_mean, upright.mean(0), atol=1e-6)
+
+
+def test_turns_are_drawn_evenly_and_anew() -> None:
+    method = make(Flat(), turned=1.0)
+    turns = torch.stack([method._turn((pictures().class_batch or ())[0])[1] for _ in range(100)])
+    assert torch.allclose(turns.flatten().bincount() / 4000, torch.tensor(0.25), atol=0.03)
+    assert not torch.equal(turns[0], turns[1])
+
+
+def test_without_turning_nothing_is_drawn_and_no_head_is_there() -> None:
+    method, plain = make(Flat(), turned=0.5), make(Flat())
+    assert method.state_dict().keys() - plain.state_dict().keys() == {"turn_head.weight", "turn_head.bias"}
+    assert torch.equal(method.head.weight, plain.head.weight)  # a run with it starts from the same classifier
+    before = torch.get_rng_state()
+    terms = plain.loss(pictures()).terms
+    assert torch.equal(torch.get_rng_state(), before) and terms.keys() == {"nll", "accuracy"}
+
+
+def test_a_step_that_turns_learns_to_tell_turns() -> None:
+    method = make(Flat(), turned=1.0)
+    images = torch.zeros(40, 3, 4, 4, dtype=torch.uint8)
+    images[:, :, 0] = 255  # one bright edge: where it lies says the turn
+    ids, found = torch.zeros(40, dtype=torch.int64), 0.0
+    optimiser = torch.optim.SGD(method.parameters(), 0.3)
+    for _ in range(60):
+        optimiser.zero_grad()
+        terms = method.loss(TrainBatch((), (), class_batch=(images, ids)))
+        terms.total.backward()
+        optimiser.step()
+        found = terms.terms["turning_accuracy"].item()
+    assert found > 0.99
+
+
 def episode() -> Episode:
     generator = torch.Generator().manual_seed(2)
     labels = torch.tensor([[0, 1, 1, 2, 0]]).expand(2, 5)
@@ -126,10 +195,21 @@ def test_what_it_needs_is_told() -> None:
         ({"n_base_classes": 1}, "n_base_classes = 1 but at least 2 is needed"),
         ({"label_smoothing": 1.0}, "label_smoothing = 1.0 but it lies from 0 to below 1"),
         ({"temperature": 0.0}, "temperature = 0.0 but it must be above 0"),
+        ({"turned": 1.5}, "turned = 1.5 but it makes sense from 0 to 1 alone"),
+        ({"turning_weight": -1.0}, "turning_weight = -1.0 but at least 0 is needed"),
         ({"learn_scale": True}, "learn_scale = True but only head = 'cosine' has a scale"),
     ):
         with pytest.raises(EngramError, match=sentence):
             make(**settings)
+
+
+@pytest.mark.parametrize(("shape", "told"), [((3, 4, 6), "3x4x6"), ((6,), "6")])
+def test_only_square_images_are_turned(shape: tuple[int, ...], told: str) -> None:
+    images = torch.zeros(4, *shape, dtype=torch.uint8)
+    with pytest.raises(
+        EngramError, match=rf"turned = 0.5 but images of {told} do not fit .* square images or turned = 0"
+    ):
+        make(turned=0.5).loss(TrainBatch((), (), class_batch=(images, torch.zeros(4, dtype=torch.int64))))
 
 
 def test_ids_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,5 +227,8 @@ def test_a_step_never_waits_for_the_device() -> None:
     method = make(label_smoothing=0.1).to("meta")
     with pytest.raises(RuntimeError):
         method.loss(TrainBatch((), (), class_batch=(images, ids)))
+    method._ids_checked = True
+    method.loss(TrainBatch((), (), class_batch=(images, ids))).total.backward()
+    images, method = torch.empty(8, 3, 4, 4, dtype=torch.uint8, device="meta"), make(Flat(), turned=0.5).to("meta")
     method._ids_checked = True
     method.loss(TrainBatch((), (), class_batch=(images, ids))).total.backward()
