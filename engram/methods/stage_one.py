@@ -6,7 +6,9 @@ goes to the class whose mean feature is nearest in angle. Its backbone is what o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import torch
@@ -14,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings, check_within
-from engram.nn.heads import class_means, cosine_logits
+from engram.nn.heads import class_means, cosine_logits, one_hot
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 MOMENTUM = 0.01
@@ -39,6 +41,34 @@ class StageOneConfig:
     head on the features learns to say which"""
     turning_weight: float = 1.0
     """of that head's cross-entropy beside the one of the base classes"""
+    mixup: float = 0.0
+    """alpha: images not turned become l x_i + (1 - l) x_p(i), l from Beta(alpha, alpha), and their classes the same
+    mixture; 0 = none"""
+    mixup_of: Literal["pixels", "features"] = "pixels"
+    """features: what the encoder makes of the images is mixed, not they themselves ("manifold mixup", last layer)"""
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Which row goes with which, and by how much. Rows are drawn at random, so the one before is as good as any."""
+
+    kept: int
+    """the first rows, which stay as they are"""
+    shares: Tensor
+    """(n - kept,) l of each of the others"""
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """x_i -> l_i x_i + (1 - l_i) x_(i - 1) of the rows that are mixed; uint8 is rounded: (n, ...) -> (n, ...)."""
+        mixed, shares = rows[self.kept :], self.shares.view(-1, *(1,) * (rows.ndim - 1))
+        mixed = shares * mixed + (1 - shares) * mixed.roll(1, 0)
+        return torch.cat([rows[: self.kept], mixed if rows.is_floating_point() else mixed.round().to(rows.dtype)])
+
+
+Mix = Callable[[Tensor], Tensor]
+
+
+def _as_it_is(rows: Tensor) -> Tensor:
+    return rows
 
 
 class StageOne(EmbeddingMethod):
@@ -65,11 +95,13 @@ class StageOne(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: StageOneConfig) -> None:
         super().__init__(backbone, config)
-        check_within(config, n_base_classes=2, turned=(0, 1), turning_weight=0)
+        check_within(config, n_base_classes=2, turned=(0, 1), turning_weight=0, mixup=0)
         check_settings(
             config,
             ("label_smoothing", 0 <= config.label_smoothing < 1, "it lies from 0 to below 1"),
             ("temperature", config.temperature > 0, "it must be above 0"),
+            ("mixup", not (config.mixup and config.turned == 1), "turned = 1 leaves no image to mix"),
+            ("mixup", config.mixup < inf, "it must be finite"),
             ("learn_scale", config.head == "cosine" or not config.learn_scale, "only head = 'cosine' has a scale"),
         )
         width = torch.Size(backbone.out_shape).numel()  # type: ignore[arg-type]
@@ -85,20 +117,23 @@ class StageOne(EmbeddingMethod):
     def loss(self, batch: TrainBatch) -> LossTerms:
         """-log p(c | x) over base classes; with smoothing e: (1 - e) of it and e of the mean over all classes.
 
-        With ``turned``: + turning_weight * -log p(turn | x), over the turned images alone.
+        With ``turned``: + turning_weight * -log p(turn | x), over the turned images alone. With ``mixup``, over the
+        others: -l log p(c_i | x) - (1 - l) log p(c_p(i) | x); accuracy goes by the class with the larger share.
         """
         if batch.class_batch is None:
             raise EngramError("stage_one learns from base-class images: set class_batch in [data], such as 256")
         images, ids = batch.class_batch
         self._check_ids(ids)
         images, turns = self._turn(images)
+        mix_pixels, mix_features, mix_targets = self._draw_mixing(images, len(turns))
+        images, targets = mix_pixels(images), mix_targets(one_hot(ids, self.config.n_base_classes))
         features = self.backbone(images).flatten(1)
         self._follow_mean(features.detach(), len(turns))
-        log_probs = F.log_softmax(self._base_logits(features), -1)
-        nll = -log_probs.gather(1, ids[:, None]).mean()
+        log_probs = F.log_softmax(self._base_logits(mix_features(features)), -1)
+        nll = -(targets * log_probs).sum(-1).mean()
         smoothing = self.config.label_smoothing
         total = (1 - smoothing) * nll - smoothing * log_probs.mean() if smoothing else nll
-        terms = {"nll": nll.detach(), "accuracy": (log_probs.argmax(-1) == ids).float().mean()}
+        terms = {"nll": nll.detach(), "accuracy": (log_probs.argmax(-1) == targets.argmax(-1)).float().mean()}
         if self.config.turned:
             logits = self.turn_head(features[: len(turns)])
             turning = F.cross_entropy(logits, turns)
@@ -123,6 +158,15 @@ class StageOne(EmbeddingMethod):
         turns = torch.randint(4, (count,), device=images.device)
         views = torch.stack([torch.rot90(images[:count], quarters, (2, 3)) for quarters in range(4)])
         return torch.cat([views[turns, torch.arange(count, device=images.device)], images[count:]]), turns
+
+    def _draw_mixing(self, images: Tensor, turned: int) -> tuple[Mix, Mix, Mix]:
+        """What is done to pixels, to features and to targets."""
+        if not self.config.mixup:
+            return _as_it_is, _as_it_is, _as_it_is
+        alpha = torch.full((len(images) - turned,), self.config.mixup, device=images.device)
+        # Its own checks would look at numbers on the device.
+        mixing = Mixing(turned, torch.distributions.Beta(alpha, alpha, validate_args=False).sample())
+        return (mixing, _as_it_is, mixing) if self.config.mixup_of == "pixels" else (_as_it_is, mixing, mixing)
 
     def _check_ids(self, ids: Tensor) -> None:
         """Of the first batch only: looking at the numbers waits for the device."""

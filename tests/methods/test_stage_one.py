@@ -155,6 +155,61 @@ def test_a_step_that_turns_learns_to_tell_turns() -> None:
     assert found > 0.99
 
 
+def fix_shares(monkeypatch: pytest.MonkeyPatch, n: int) -> torch.Tensor:
+    """What Beta would draw, known to the test."""
+    shares = torch.rand(n, generator=torch.Generator().manual_seed(3))
+    monkeypatch.setattr(torch.distributions.Beta, "sample", lambda self, *_: shares.to(self.concentration0.device))
+    return shares
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("turned", [0.0, 0.25])
+@pytest.mark.parametrize("mixup_of", ["pixels", "features"])
+def test_mixup_is_the_same_mixture_of_images_and_of_losses(
+    mixup_of: Any, turned: float, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow oracle: image by image, two cross-entropies weighted; turned images keep to themselves."""
+    method = make(Flat(), mixup=0.4, mixup_of=mixup_of, turned=turned, label_smoothing=smoothing, turning_weight=0.0)
+    (images, ids), kept = pictures().class_batch or (), int(turned * 40)
+    shares = fix_shares(monkeypatch, 40 - kept)
+    terms = method.loss(pictures())
+    seen, losses, right = method.backbone.seen, [], []
+    assert seen.dtype == torch.uint8
+    for i in range(40):
+        other = i if i < kept else kept + (i - 1 - kept) % (40 - kept)
+        share = 1.0 if i < kept else shares[i - kept].item()
+        picture, partner = ((seen if i < kept else images)[j].float() for j in (i, other))
+        mixture = share * picture + (1 - share) * partner
+        if mixup_of == "pixels":
+            assert torch.equal(seen[i], mixture.round().to(torch.uint8))
+            mixture = seen[i].float()
+        logits = method.head(mixture.flatten() / 255)
+        both = [F.cross_entropy(logits, ids[j], label_smoothing=smoothing) for j in (i, other)]
+        losses.append(share * both[0] + (1 - share) * both[1])
+        right.append(logits.argmax() == ids[i if share >= 0.5 else other])
+    assert torch.allclose(terms.total, torch.stack(losses).mean(), atol=1e-5)
+    assert terms.terms["accuracy"] == torch.stack(right).float().mean()
+    if mixup_of == "features":
+        assert torch.equal(seen[kept:], images[kept:])
+        assert torch.allclose(method.base_mean, (images[kept:] / 255).flatten(1).mean(0), atol=1e-6)
+
+
+def test_shares_are_those_of_beta_and_drawn_anew() -> None:
+    method, images = make(Flat(), mixup=0.5), torch.zeros(4000, 3, 4, 4, dtype=torch.uint8)
+    first, again = (method._draw_mixing(images, 0)[0].shares for _ in range(2))
+    assert not torch.equal(first, again) and not torch.equal(first[:-1], first[1:])
+    assert first.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert first.var().item() == pytest.approx(1 / 8, abs=0.01)  # 1 / (4 (2 alpha + 1))
+
+
+def test_features_from_a_store_are_mixed_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares, (features, ids) = fix_shares(monkeypatch, 40)[:, None], batch().class_batch or ()
+    method = make(mixup=0.4)
+    logits = method.head(shares * features + (1 - shares) * features.roll(1, 0))
+    mixed = shares * F.one_hot(ids, 5) + (1 - shares) * F.one_hot(ids.roll(1), 5)
+    assert torch.allclose(method.loss(batch()).total, F.cross_entropy(logits, mixed))
+
+
 def episode() -> Episode:
     generator = torch.Generator().manual_seed(2)
     labels = torch.tensor([[0, 1, 1, 2, 0]]).expand(2, 5)
@@ -196,6 +251,9 @@ def test_what_it_needs_is_told() -> None:
         ({"label_smoothing": 1.0}, "label_smoothing = 1.0 but it lies from 0 to below 1"),
         ({"temperature": 0.0}, "temperature = 0.0 but it must be above 0"),
         ({"turned": 1.5}, "turned = 1.5 but it makes sense from 0 to 1 alone"),
+        ({"mixup": -0.1}, "mixup = -0.1 but at least 0 is needed"),
+        ({"mixup": float("inf")}, "mixup = inf but it must be finite"),
+        ({"mixup": 0.2, "turned": 1.0}, "mixup = 0.2 but turned = 1 leaves no image to mix"),
         ({"turning_weight": -1.0}, "turning_weight = -1.0 but at least 0 is needed"),
         ({"learn_scale": True}, "learn_scale = True but only head = 'cosine' has a scale"),
     ):
@@ -221,7 +279,7 @@ def test_ids_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(looks) == 1
 
 
-def test_a_step_never_waits_for_the_device() -> None:
+def test_a_step_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """A meta tensor has no numbers: whoever looks at one fails. The first batch is looked at, the others are not."""
     images, ids = torch.empty(8, 6, device="meta"), torch.empty(8, dtype=torch.int64, device="meta")
     method = make(label_smoothing=0.1).to("meta")
@@ -229,6 +287,9 @@ def test_a_step_never_waits_for_the_device() -> None:
         method.loss(TrainBatch((), (), class_batch=(images, ids)))
     method._ids_checked = True
     method.loss(TrainBatch((), (), class_batch=(images, ids))).total.backward()
-    images, method = torch.empty(8, 3, 4, 4, dtype=torch.uint8, device="meta"), make(Flat(), turned=0.5).to("meta")
-    method._ids_checked = True
-    method.loss(TrainBatch((), (), class_batch=(images, ids))).total.backward()
+    images = torch.empty(8, 3, 4, 4, dtype=torch.uint8, device="meta")
+    fix_shares(monkeypatch, 4)  # meta tensors know no Beta
+    for mixup_of in ("pixels", "features"):
+        method = make(Flat(), turned=0.5, mixup=0.2, mixup_of=mixup_of).to("meta")
+        method._ids_checked = True
+        method.loss(TrainBatch((), (), class_batch=(images, ids))).total.backward()
