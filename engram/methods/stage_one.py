@@ -46,6 +46,10 @@ class StageOneConfig:
     mixture; 0 = none"""
     mixup_of: Literal["pixels", "features"] = "pixels"
     """features: what the encoder makes of the images is mixed, not they themselves ("manifold mixup", last layer)"""
+    distillation: float = 0.5
+    """weight of what the teacher says, where [train] names one; the rest is that of the labels"""
+    distillation_temperature: float = 4.0
+    """both answers are softened by it"""
 
 
 @dataclass(frozen=True)
@@ -90,18 +94,20 @@ class StageOne(EmbeddingMethod):
     )
     Config = StageOneConfig
     base_rows = "head.weight"
+    teachable = True
     base_mean: Tensor
     batches_seen: Tensor
 
     def __init__(self, backbone: nn.Module, config: StageOneConfig) -> None:
         super().__init__(backbone, config)
-        check_within(config, n_base_classes=2, turned=(0, 1), turning_weight=0, mixup=0)
+        check_within(config, n_base_classes=2, turned=(0, 1), turning_weight=0, mixup=0, distillation=(0, 1))
         check_settings(
             config,
             ("label_smoothing", 0 <= config.label_smoothing < 1, "it lies from 0 to below 1"),
             ("temperature", config.temperature > 0, "it must be above 0"),
             ("mixup", not (config.mixup and config.turned == 1), "turned = 1 leaves no image to mix"),
             ("mixup", config.mixup < inf, "it must be finite"),
+            ("distillation_temperature", 0 < config.distillation_temperature < inf, "it must be above 0 and finite"),
             ("learn_scale", config.head == "cosine" or not config.learn_scale, "only head = 'cosine' has a scale"),
         )
         width = torch.Size(backbone.out_shape).numel()  # type: ignore[arg-type]
@@ -119,6 +125,7 @@ class StageOne(EmbeddingMethod):
 
         With ``turned``: + turning_weight * -log p(turn | x), over the turned images alone. With ``mixup``, over the
         others: -l log p(c_i | x) - (1 - l) log p(c_p(i) | x); accuracy goes by the class with the larger share.
+        With a teacher: (1 - distillation) of the base classes' part and distillation of `_distilled`.
         """
         if batch.class_batch is None:
             raise EngramError("stage_one learns from base-class images: set class_batch in [data], such as 256")
@@ -129,17 +136,30 @@ class StageOne(EmbeddingMethod):
         images, targets = mix_pixels(images), mix_targets(one_hot(ids, self.config.n_base_classes))
         features = self.backbone(images).flatten(1)
         self._follow_mean(features.detach(), len(turns))
-        log_probs = F.log_softmax(self._base_logits(mix_features(features)), -1)
+        base_logits = self._base_logits(mix_features(features))
+        log_probs = F.log_softmax(base_logits, -1)
         nll = -(targets * log_probs).sum(-1).mean()
         smoothing = self.config.label_smoothing
         total = (1 - smoothing) * nll - smoothing * log_probs.mean() if smoothing else nll
         terms = {"nll": nll.detach(), "accuracy": (log_probs.argmax(-1) == targets.argmax(-1)).float().mean()}
+        for teacher in self.teachers:
+            with torch.no_grad():
+                taught = teacher._base_logits(mix_features(teacher.backbone(images).flatten(1)))
+            distilled = self._distilled(base_logits, taught)
+            total = (1 - self.config.distillation) * total + self.config.distillation * distilled
+            terms["distilled"] = distilled.detach()
         if self.config.turned:
             logits = self.turn_head(features[: len(turns)])
             turning = F.cross_entropy(logits, turns)
             total = total + self.config.turning_weight * turning
             terms |= {"turning": turning.detach(), "turning_accuracy": (logits.argmax(-1) == turns).float().mean()}
         return LossTerms(total, terms)
+
+    def _distilled(self, logits: Tensor, taught: Tensor) -> Tensor:
+        """t^2 KL( softmax(teacher's logits / t) || softmax(logits / t) ), mean over images: (n, classes) twice -> ()"""
+        t = self.config.distillation_temperature
+        ours, theirs = F.log_softmax(logits / t, -1), F.log_softmax(taught / t, -1)
+        return t**2 * F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
     def _turn(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The images, the first of them turned, and by how many quarters each of those: (n, C, H, W), (turned,).

@@ -17,7 +17,7 @@ from engram.recipes.structure import structure
 
 LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milestones", "milestone_factors", "nesterov"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
-LATER |= {"query_balance", "dirichlet_alpha", "crop_area", "crop_aspect", *LATER_OF_PROTOCOLS}
+LATER |= {"query_balance", "dirichlet_alpha", "crop_area", "crop_aspect", "teacher", *LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
 
@@ -81,6 +81,9 @@ class TrainSettings:
     """queries per class in validation; 0 = the first of [test] n_query. More of them choose weights by less chance."""
     freeze_backbone: bool = False
     """the backbone stays as it is, in evaluation mode; the rest is trained"""
+    teacher: str = ""
+    """run or checkpoint folder of an earlier stage one over the same classes: stage one learns from its answers beside
+    the labels; "" = none"""
     select_on_test: bool = False
     """weights are chosen on the test split, as some public code does: only to reproduce that, the audit calls it"""
 

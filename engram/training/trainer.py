@@ -84,7 +84,8 @@ class Trainer:
             raise EngramError(f"{self.folder} holds a run up to {last.name}: resume it, or choose another folder")
         saved = checkpoints.load(self.folder, "last", self.recipe.method) if resume else None
         if saved:
-            check_same_run(saved, self.recipe, self.protocol.dataset_digest, self.validation.dataset_digest)
+            digests = self.protocol.dataset_digest, self.validation.dataset_digest, self.start.get("teacher", "")
+            check_same_run(saved, self.recipe, *digests)
         self.val_store = place(self.stores[validation_split(self.recipe)], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data

@@ -210,6 +210,35 @@ def test_features_from_a_store_are_mixed_as_numbers(monkeypatch: pytest.MonkeyPa
     assert torch.allclose(method.loss(batch()).total, F.cross_entropy(logits, mixed))
 
 
+@pytest.mark.parametrize("mixup_of", ["pixels", "features"])
+def test_a_teacher_answers_the_same_images_and_is_left_as_it_is(mixup_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """(1 - b) CE + b t^2 KL(teacher || student), written out; the turning head has no part in it."""
+    settings = {"turned": 0.25, "turning_weight": 0.0, "mixup": 0.4, "mixup_of": mixup_of, "label_smoothing": 0.1}
+    method, plain = (make(Flat(), **settings, distillation=0.3, distillation_temperature=2.0) for _ in range(2))
+    teacher = make(Flat(), head="cosine").eval().requires_grad_(False)
+    nn.init.normal_(teacher.head.weight, generator=torch.Generator().manual_seed(7))
+    before = {name: value.clone() for name, value in teacher.state_dict().items()}
+    shares = fix_shares(monkeypatch, 30)[:, None]
+    method.teachers = (teacher,)
+    torch.manual_seed(4)
+    alone = plain.loss(pictures())
+    torch.manual_seed(4)
+    terms = method.train().loss(pictures())
+    seen = method.backbone.seen
+    assert torch.equal(seen, teacher.backbone.seen) and torch.equal(seen, plain.backbone.seen)
+    features = seen.flatten(1) / 255
+    if mixup_of == "features":
+        features[10:] = shares * features[10:] + (1 - shares) * features[10:].roll(1, 0)
+    theirs, ours = ((each._base_logits(features) / 2).softmax(-1) for each in (teacher, method))
+    divergence = (theirs * (theirs / ours).log()).sum(-1).mean()
+    assert divergence > 0.01 and torch.allclose(terms.terms["distilled"], 4 * divergence, atol=1e-5)
+    assert torch.allclose(terms.total, 0.7 * alone.total + 0.3 * 4 * divergence, atol=1e-5)
+    terms.total.backward()
+    assert not teacher.training and all(torch.equal(before[name], v) for name, v in teacher.state_dict().items())
+    assert method.state_dict().keys() == plain.state_dict().keys()
+    assert len(list(method.parameters())) == len(list(plain.parameters()))
+
+
 def episode() -> Episode:
     generator = torch.Generator().manual_seed(2)
     labels = torch.tensor([[0, 1, 1, 2, 0]]).expand(2, 5)
@@ -251,6 +280,8 @@ def test_what_it_needs_is_told() -> None:
         ({"label_smoothing": 1.0}, "label_smoothing = 1.0 but it lies from 0 to below 1"),
         ({"temperature": 0.0}, "temperature = 0.0 but it must be above 0"),
         ({"turned": 1.5}, "turned = 1.5 but it makes sense from 0 to 1 alone"),
+        ({"distillation": 1.5}, "distillation = 1.5 but it makes sense from 0 to 1 alone"),
+        ({"distillation_temperature": 0.0}, "distillation_temperature = 0.0 but it must be above 0"),
         ({"mixup": -0.1}, "mixup = -0.1 but at least 0 is needed"),
         ({"mixup": float("inf")}, "mixup = inf but it must be finite"),
         ({"mixup": 0.2, "turned": 1.0}, "mixup = 0.2 but turned = 1 leaves no image to mix"),
@@ -292,4 +323,5 @@ def test_a_step_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> N
     for mixup_of in ("pixels", "features"):
         method = make(Flat(), turned=0.5, mixup=0.2, mixup_of=mixup_of).to("meta")
         method._ids_checked = True
+        method.teachers = (make(Flat()).to("meta").eval(),)
         method.loss(TrainBatch((), (), class_batch=(images, ids))).total.backward()

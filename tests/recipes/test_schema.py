@@ -37,12 +37,13 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"backbone": {"name": "conv4", "weights": "runs/a"}},
         {"backbone": {"name": "conv4", "weights": "./runs/a"}},
         {"train": {"iterations": 10, "sequences": 2, "norm_start": "uniform"}},
+        {"train": {"iterations": 10, "sequences": 2, "teacher": "runs/a"}},
         {"data": {"dataset": "glyphs", "drop_unlabelled": True}},
         {"test": {"drop_unlabelled": True}},
         {"train": {"iterations": 10, "sequences": 2, "schedule": "milestones", "milestones": [5]}},
     )
     recipes = [recipe_from_dict({**RECIPE, **change}, "a", "a.toml") for change in changes]
-    assert len({plain.digest, *(r.digest for r in recipes)}) == 20
+    assert len({plain.digest, *(r.digest for r in recipes)}) == 21
     (weights,) = {r.backbone_weights for r in recipes if r.backbone_weights == "runs/a"}
     assert weights == "runs/a" and not any(r.backbone_settings for r in recipes)
 
