@@ -21,7 +21,7 @@ from engram.nn import kernels
 from engram.recipes.schema import Recipe
 from engram.training.fast_arithmetic import fast_arithmetic
 from engram.training.progress import Display, Pace, ScalarLog
-from engram.training.start import start
+from engram.training.start import start, start_teacher
 from engram.training.trainer import Trainer
 from engram.types import Method
 
@@ -112,6 +112,7 @@ def train(
     trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
     if not resume:  # a resumed run has weights of its own
         trainer.start |= start(trainer.method, recipe, stores["train"])
+    trainer.start |= start_teacher(trainer.method, recipe, stores["train"])
     with RunLock(trainer.folder), fast_arithmetic(device, running.plain) as use:
         trainer.begin(resume)
         title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from engram.data.pixels import Crop
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.evaluate import Result, evaluate
@@ -86,12 +87,13 @@ class Trainer:
             raise EngramError(f"{self.folder} holds a run up to {last.name}: resume it, or choose another folder")
         saved = checkpoints.load(self.folder, "last", self.recipe.method) if resume else None
         if saved:
-            check_same_run(saved, self.recipe, self.protocol.dataset_digest, self.validation.dataset_digest)
+            digests = self.protocol.dataset_digest, self.validation.dataset_digest, self.start.get("teacher", "")
+            check_same_run(saved, self.recipe, *digests)
         self.val_store = place(self.stores[validation_split(self.recipe)], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
-        ranges = training_ranges(self.recipe)
-        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, data.class_batch, ranges)
+        drawn = data.class_batch, training_ranges(self.recipe), Crop(data.crop_area, data.crop_aspect)
+        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, *drawn)
         self.stepper = Stepper(self.source, self.update, self.captured)
         if self.settings.average:
             self.update.average = Average(self.method, self.settings.average)
