@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from engram.nn.kernels.compiled import compiled, may_compile
+
 
 class Encoder(nn.Module):
     """uint8 images -> (x / 255 - mean) / std -> backbone -> float32 features; float input passes unnormalised.
@@ -35,7 +37,8 @@ class Encoder(nn.Module):
     def forward(self, images: Tensor, *conditions: Tensor) -> Tensor:
         """(n, C, H, W) -> (n, *out_shape); ``conditions`` go to the backbone as they are."""
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            features: Tensor = self._pass(images, *conditions)
+            through = compiled(Encoder._pass) if may_compile(images, self.backbone) else Encoder._pass
+            features: Tensor = through(self, images, *conditions)
         return features.float()
 
     def _pass(self, images: Tensor, *conditions: Tensor) -> Tensor:

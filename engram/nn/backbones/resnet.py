@@ -39,6 +39,7 @@ class ResNet12(nn.Module):
     64-160-320-640 has 12,424,320. ``drop_block`` is the share of the last two blocks' maps that `DropBlock` zeroes.
     Shapes: (n, C, H, W) -> (n, widths[-1])."""
 
+    compiles: ClassVar[bool] = True
     averaged: ClassVar[bool] = True
 
     def __init__(
@@ -98,6 +99,7 @@ class ResNet18(nn.Module):
     """Stem conv7x7/2 - BatchNorm - ReLU - pool3x3/2, four groups of two blocks 64-128-256-512, global average;
     11,176,512 parameters. Shapes: (n, C, H, W) -> (n, 512)."""
 
+    compiles: ClassVar[bool] = True
     averaged: ClassVar[bool] = True
 
     def __init__(self, image_shape: tuple[int, ...]) -> None:
@@ -141,6 +143,8 @@ class _WideBlock(nn.Module):
 
 class WideResNet28(nn.Module):
     """WRN-28-10: 3 groups of 4 blocks, widths 160-320-640, strides 1-2-2, global average; 36,472,784 parameters."""
+
+    compiles: ClassVar[bool] = True
 
     def __init__(self, image_shape: tuple[int, ...], factor: int = 10) -> None:
         super().__init__()
@@ -199,6 +203,8 @@ class FilmResNet12(nn.Module):
 
     Shapes: (n, C, H, W), (n, 2 * sum(film_widths)) -> (n, widths[-1])
     """
+
+    compiles: ClassVar[bool] = True
 
     def __init__(self, image_shape: tuple[int, ...], widths: tuple[int, int, int, int] = (64, 128, 256, 512)) -> None:
         super().__init__()
