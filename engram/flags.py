@@ -89,7 +89,9 @@ def _of_protocol(name: str) -> tuple[str, Any, Any]:
     kind, says = get_type_hints(Protocol)[name], KEYS[name].says
     if kind is bool:
         return name, Annotated[bool, arg(help=says, help_behavior_hint="")], False
-    value = "{" + ",".join(CHOICES[name]) + "}" if name in CHOICES else {int: "N", float: "P"}.get(kind, "TEXT")
+    value = (
+        "{" + ",".join(map(str, CHOICES[name])) + "}" if name in CHOICES else {int: "N", float: "P"}.get(kind, "TEXT")
+    )
     return name, Annotated[kind | None, arg(metavar=value, help=says, help_behavior_hint=_OF_RECIPE)], None
 
 

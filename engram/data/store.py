@@ -63,6 +63,11 @@ class Store:
         return tuple(self.images.shape[1:])
 
     @property
+    def is_pixels(self) -> bool:
+        """Whether these are images of whole numbers, which can be augmented, and not features."""
+        return self.images.dtype == torch.uint8 and len(self.image_shape) == 3
+
+    @property
     def maker(self) -> str:
         """Who made them, where these are features: encoder, recipe, run and step; "" for images."""
         maker = self.info.source.split(", from ")[0]
