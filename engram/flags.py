@@ -38,6 +38,8 @@ Statistics = Annotated[
 Split = Literal["train", "val", "test"]
 Count = Annotated[int, arg(metavar="N")]
 Bits = Literal[8, 16]
+Views = Literal[1, 2]
+Copies = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: each image once, as it is)")]
 Figure = Annotated[Path | None, arg(metavar="FILE.svg", help_behavior_hint="(default: none)")]
 AskedRecipe = Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")]
 

@@ -23,6 +23,8 @@ from engram.data.formats.form import SplitSource
 from engram.errors import EngramError
 
 STORE_VERSION = 1
+MIRRORED = ", picture and mirror averaged"
+"""what the maker of such features ends in"""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class Store:
         """Who made them, where these are features: encoder, recipe, run and step; "" for images."""
         maker = self.info.source.split(", from ")[0]
         return maker if maker.startswith("features of ") else ""
+
+    @property
+    def views(self) -> int:
+        """2 where these are features of picture and mirror image averaged; 1 otherwise."""
+        return 2 if self.maker.endswith(MIRRORED) else 1
 
     @property
     def digest(self) -> str:

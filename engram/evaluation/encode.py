@@ -23,7 +23,7 @@ LARGEST = 2**30
 @contextmanager
 def mirrored(method: Method, store: Store, views: int) -> Iterator[None]:
     """With two views the method's encoder gives the mean of a picture's features and its mirror image's."""
-    if views == 1:
+    if views == store.views:  # features may be mirrored already
         yield
         return
     if not isinstance(method, EmbeddingMethod):

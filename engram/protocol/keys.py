@@ -185,9 +185,9 @@ class Protocol(Tasks):
         return self.n_labelled if self.drop_unlabelled else self.n_shot
 
     def for_store(self, store: Holdings) -> Protocol:
-        """The protocol bound to a store: checked against what the store holds, with its digest."""
+        """The protocol bound to a store: checked against what the store holds, with its digest and its views."""
         self.check(store)
-        return replace(self, dataset_digest=store.digest)
+        return replace(self, dataset_digest=store.digest, views=max(self.views, store.views))
 
     def check(self, store: Holdings) -> None:
         """One sentence for each way in which a store cannot serve this protocol."""
