@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +88,19 @@ class Store:
         """The same store with its images held on ``device`` ("cpu" = in memory)."""
         images = self.images.clone() if str(device) == "cpu" else self.images.to(device)
         return Store(images, self.offsets, self.info)
+
+    def classes(self, ends: Sequence[int]) -> Store:
+        """The classes from ``ends[0]`` to below ``ends[1]`` as a store of their own under the same digest; () = all."""
+        if not ends:
+            return self
+        if len(ends) != 2 or not 0 <= ends[0] < ends[1] <= self.n_classes:
+            raise EngramError(
+                f"train_classes = {list(ends)} but {self.info.dataset} {self.info.split} has {self.n_classes} classes: "
+                f"give the first and the end, from 0 up to {self.n_classes}, such as [0, {self.n_classes // 2}]"
+            )
+        offsets = self.offsets[ends[0] : ends[1] + 1]
+        info = replace(self.info, class_names=self.info.class_names[ends[0] : ends[1]])
+        return Store(self.images[offsets[0] : offsets[-1]], offsets - offsets[0], info)
 
     def gather(self, rows: Tensor) -> Tensor:
         """Images of any index tensor: (...,) -> (..., C, H, W), on the store's device."""

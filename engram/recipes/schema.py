@@ -16,6 +16,7 @@ from engram.recipes.checks import check_recipe
 from engram.recipes.structure import structure
 
 LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milestones", "milestone_factors", "nesterov"}
+LATER |= {"train_classes"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
 LATER |= {"query_balance", "dirichlet_alpha", *LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
@@ -39,6 +40,8 @@ class DataSettings(Tasks):
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
     class_batch: int = 0
     """images of base classes per step, drawn evenly over all images of the training split, beside the tasks"""
+    train_classes: tuple[int, ...] = ()
+    """[first, end) classes of the training split, in its order, that are trained on, such as [0, 32]; [] = all"""
 
 
 @dataclass(frozen=True)

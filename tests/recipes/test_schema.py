@@ -27,6 +27,7 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"data": {"dataset": "glyphs", "pool_range": [5, 9]}},
         {"data": {"dataset": "glyphs", "recurrence_gap": 2}},
         {"data": {"dataset": "glyphs", "drift": 0.1}},
+        {"data": {"dataset": "glyphs", "train_classes": [0, 9]}},
         {"test": {"recurrence_gap": 2}},
         {"test": {"drift": 0.1}},
         {"train": {"iterations": 10, "sequences": 2, "freeze_backbone": True}},
@@ -39,7 +40,7 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"train": {"iterations": 10, "sequences": 2, "schedule": "milestones", "milestones": [5]}},
     )
     recipes = [recipe_from_dict({**RECIPE, **change}, "a", "a.toml") for change in changes]
-    assert len({plain.digest, *(r.digest for r in recipes)}) == 17
+    assert len({plain.digest, *(r.digest for r in recipes)}) == 18
     (weights,) = {r.backbone_weights for r in recipes if r.backbone_weights == "runs/a"}
     assert weights == "runs/a" and not any(r.backbone_settings for r in recipes)
 
