@@ -52,6 +52,8 @@ def features(
     data: flags.Data = None,
     device: flags.Device = "auto",
     which_weights: flags.WhichWeights = "chosen",
+    views: flags.Views = 1,
+    augmented: flags.Copies = None,
 ) -> None:
     """Write what a trained encoder sees of its dataset as feature stores, for training and tests on frozen features.
 
@@ -59,11 +61,14 @@ def features(
         model: run or checkpoint folder
         out: folder for one store per split
         which_weights: those validation chose, those of the last step before it, or their moving average
+        views: 2 averages the features of each picture and its mirror image
+        augmented: each training image that many times, every time under the recipe's augmentation anew
     """
     from engram.models.features import write_features
 
-    stores = write_features(Path(model), out, data=data, device=device, which_weights=which_weights)
-    for split, store in stores.items():
+    how = {"which_weights": which_weights, "views": views, "augmented": augmented}
+    written = write_features(Path(model), out, data=data, device=device, **how)
+    for split, store in written.items():
         print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
 
 

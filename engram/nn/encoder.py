@@ -55,6 +55,24 @@ class Encoder(nn.Module):
         return self.backbone(images, *conditions)
 
 
+class Mirrored(nn.Module):
+    """The mean of what an encoder sees in a picture and in its mirror image, whose map is turned back.
+
+        f(x) = (e(x) + e(mirror(x))) / 2
+
+    Shapes: (n, C, H, W) -> (n, *out_shape)
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.out_shape: tuple[int, ...] = encoder.out_shape  # type: ignore[assignment]
+
+    def forward(self, images: Tensor) -> Tensor:
+        mirrored: Tensor = self.encoder(images.flip(-1))
+        return (self.encoder(images) + (mirrored.flip(-1) if mirrored.ndim == 4 else mirrored)) / 2
+
+
 def folded(module: nn.Module) -> nn.Module:
     """A copy in evaluation mode with every BatchNorm that follows a convolution folded into it, where it is a scale and
     a shift: the same answers up to rounding for about three quarters of the time.

@@ -16,6 +16,7 @@ from engram.recipes.checks import check_recipe
 from engram.recipes.structure import structure
 
 LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milestones", "milestone_factors", "nesterov"}
+LATER |= {"train_classes"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
 LATER |= {"query_balance", "dirichlet_alpha", "average", "crop_area", "crop_aspect", "teacher"}
 LATER |= {*LATER_OF_PROTOCOLS}
@@ -44,6 +45,8 @@ class DataSettings(Tasks):
     """[least, greatest] width / height of that window, such as [0.75, 1.3333]; sides end with the image"""
     class_batch: int = 0
     """images of base classes per step, drawn evenly over all images of the training split, beside the tasks"""
+    train_classes: tuple[int, ...] = ()
+    """[first, end) classes of the training split, in its order, that are trained on, such as [0, 32]; [] = all"""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,8 @@ def train(
     Ctrl-C and SIGTERM finish the step, save without validating, and give status "interrupted"; a second Ctrl-C leaves
     at once.
     """
+    classes = recipe.data.train_classes
+    stores = {split: store.classes(classes) if split == "train" else store for split, store in stores.items()}
     how = running.precision, running.plain, running.micro_batch
     trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
     if not resume:  # a resumed run has weights of its own

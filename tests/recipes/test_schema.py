@@ -30,6 +30,7 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"data": {"dataset": "glyphs", "augmentation": "standard", "crop_area": [0.2, 1]}},
         {"data": {"dataset": "glyphs", "augmentation": "standard", "crop_aspect": [0.75, 1.5]}},
         {"data": {"dataset": "glyphs", "drift": 0.1}},
+        {"data": {"dataset": "glyphs", "train_classes": [0, 9]}},
         {"test": {"recurrence_gap": 2}},
         {"test": {"drift": 0.1}},
         {"train": {"iterations": 10, "sequences": 2, "freeze_backbone": True}},
@@ -44,7 +45,7 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"train": {"iterations": 10, "sequences": 2, "schedule": "milestones", "milestones": [5]}},
     )
     recipes = [recipe_from_dict({**RECIPE, **change}, "a", "a.toml") for change in changes]
-    assert len({plain.digest, *(r.digest for r in recipes)}) == 22
+    assert len({plain.digest, *(r.digest for r in recipes)}) == 23
     (weights,) = {r.backbone_weights for r in recipes if r.backbone_weights == "runs/a"}
     assert weights == "runs/a" and not any(r.backbone_settings for r in recipes)
 
