@@ -66,8 +66,9 @@ def features(
     """
     from engram.models.features import write_features
 
-    how = {"which_weights": which_weights, "views": views, "augmented": augmented}
-    written = write_features(Path(model), out, data=data, device=device, **how)
+    written = write_features(
+        Path(model), out, data=data, device=device, which_weights=which_weights, views=views, augmented=augmented
+    )
     for split, store in written.items():
         print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
 
