@@ -13,7 +13,7 @@ from engram.errors import EngramError, nearest
 from engram.ledger import Ledger, read_ledger
 from engram.methods import METHODS
 from engram.recipes import load_recipe, recipe_names
-from engram.report.rows import percent
+from engram.report.table import percent
 from engram.types import MethodCard
 
 WIDE = 110

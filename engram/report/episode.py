@@ -2,19 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 from matplotlib.transforms import Affine2D
+from numpy.typing import NDArray
 
-from engram.report.contents import EpisodePicture, class_letter
+from engram.errors import EngramError
 from engram.report.svg import IMAGE_BLUE, INK, SERIES, new_figure, to_svg
 
+Array = NDArray[np.generic]
 MOST_SHOTS = 5
 EDGE_COLOURS = ListedColormap([(*IMAGE_BLUE, a) for a in np.linspace(0, 1, 256)])
 """transparent to blue: no edge looks like the page, whatever its colour"""
+
+
+@dataclass(frozen=True)
+class EpisodePicture:
+    """One task with a model's answer. Supports and queries may come in any order."""
+
+    images_support: Array
+    """(S, H, W) or (S, H, W, 3) uint8"""
+    support_labels: Array
+    """(S,) in [0, N), -1 for an unlabelled support"""
+    images_query: Array
+    query_labels: Array
+    edges: Array | None
+    """(L, V, V) adjacency of each layer, supports first; None for a method without a graph"""
+    probabilities: Array
+    """(Q, N)"""
+    class_names: Sequence[str]
+    title: str
+
+    def __post_init__(self) -> None:
+        supports, queries, ways = len(self.images_support), len(self.images_query), len(self.class_names)
+        if len(self.support_labels) != supports or len(self.query_labels) != queries:
+            raise EngramError(
+                f"episode '{self.title}': {supports} support and {queries} query images but "
+                f"{len(self.support_labels)} and {len(self.query_labels)} labels: give one label for each image"
+            )
+        if np.shape(self.probabilities) != (queries, ways):
+            raise EngramError(
+                f"episode '{self.title}': probabilities have shape {np.shape(self.probabilities)} but "
+                f"{queries} queries and {ways} class names need ({queries}, {ways})"
+            )
+        nodes = supports + queries
+        if self.edges is not None and (np.ndim(self.edges) != 3 or np.shape(self.edges)[1:] != (nodes, nodes)):
+            raise EngramError(
+                f"episode '{self.title}': edges have shape {np.shape(self.edges)} but "
+                f"{supports} supports + {queries} queries need (layers, {nodes}, {nodes})"
+            )
+
+
+def class_letter(label: int) -> str:
+    """A to Z, then numbers; ``?`` for an unlabelled image."""
+    if label < 0:
+        return "?"
+    return chr(ord("A") + label) if label < 26 else str(label + 1)
 
 
 def shown_queries(picture: EpisodePicture, most: int) -> np.ndarray:

@@ -1,68 +1,75 @@
-"""Figures as SVG strings: accuracy along a stream, reliability, validation over training, episodes."""
+"""Figures as SVG strings: accuracy along a stream, validation over training, reliability."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from engram.errors import EngramError
-from engram.report.contents import PositionCurve, ReliabilityCurve, ValidationCurve
-from engram.report.episode import adjacency_maps, episode_matrix
-from engram.report.lines import draw_line, name_lines, panels
+from engram.report.lines import draw_line, in_percent, name_lines, panels
 from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 
-__all__ = ["accuracy_by_position", "adjacency_maps", "episode_matrix", "reliability_diagram", "validation_curves"]
 PANEL = 195
 """height of a panel's axes, about, in pixels"""
 
 
+@dataclass(frozen=True)
+class PositionCurve:
+    """Accuracy at each position of a stream, or over training, with the half-width of its interval."""
+
+    label: str
+    accuracy: Sequence[float]
+    interval: Sequence[float]
+    at: Sequence[float] = ()
+    """iterations of training; () = positions 1, 2, ... of a stream"""
+
+
+@dataclass(frozen=True)
+class ReliabilityCurve:
+    """Mean confidence and accuracy of each bin; None or NaN where a bin is empty. ``weight`` is a count or a share."""
+
+    label: str
+    confidence: Sequence[float | None]
+    accuracy: Sequence[float | None]
+    weight: Sequence[float | None]
+    ece: float
+
+
 def accuracy_by_position(curves: Sequence[PositionCurve]) -> str:
     """Accuracy of the first, second, ... task of a stream, a band for each 95 % interval."""
-    points = [
-        (c.label, np.arange(1, len(c.accuracy) + 1), np.asarray(c.accuracy, float), np.asarray(c.interval, float))
-        for c in curves
-    ]
-    return _curves(points, "task in the stream", "accuracy", "Accuracy by position in the stream")
+    return _curves(curves, "task in the stream", "accuracy", "Accuracy by position in the stream")
 
 
-def validation_curves(curves: Sequence[ValidationCurve], y_label: str = "validation accuracy") -> str:
+def validation_curves(curves: Sequence[PositionCurve], y_label: str = "validation accuracy") -> str:
     """Validation accuracy over training, of nodes or of edges."""
-    points = [
-        (
-            c.label,
-            np.asarray(c.iteration, float),
-            np.asarray(c.accuracy, float),
-            np.asarray(c.interval, float) if len(c.interval) else np.zeros(len(c.accuracy)),
-        )
-        for c in curves
-    ]
-    return _curves(points, "training iteration", y_label, f"{y_label.capitalize()} over training")
+    return _curves(curves, "training iteration", y_label, f"{y_label.capitalize()} over training")
 
 
-def _curves(points: list[tuple[str, np.ndarray, np.ndarray, np.ndarray]], x_label: str, y_label: str, what: str) -> str:
-    if not points:
+def _curves(curves: Sequence[PositionCurve], x_label: str, y_label: str, what: str) -> str:
+    if not curves:
         raise EngramError(f"{what.lower()}: there is no curve to draw; give at least one")
-    labels = [p[0] for p in points]
-    for label, x, accuracy, interval in points:
-        if not len(x) == len(accuracy) == len(interval):
-            raise EngramError(
-                f"{what.lower()}, '{label}': {len(x)} positions, {len(accuracy)} accuracies and "
-                f"{len(interval)} intervals; they must be as many"
-            )
-    groups = panels(points)
+    groups = panels(curves)
     figure = new_figure(620, 60 + 210 * len(groups))
     for axes, group in zip(figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0], groups, strict=True):
         style_axes(axes, x_label if group is groups[-1] else "", y_label)
-        for label, x, accuracy, interval in group:
-            draw_line(axes, label, x, accuracy, interval)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        for curve in group:
+            x = np.array(curve.at, float) if len(curve.at) else np.arange(1, len(curve.accuracy) + 1)
+            accuracy, interval = np.asarray(curve.accuracy, float), np.asarray(curve.interval, float)
+            if not len(x) == len(accuracy) == len(interval):
+                raise EngramError(
+                    f"{what.lower()}, '{curve.label}': {len(x)} positions, {len(accuracy)} accuracies and "
+                    f"{len(interval)} intervals; they must be as many"
+                )
+            draw_line(axes, curve.label, x, accuracy, interval)
+        in_percent(axes)
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
         axes.margins(x=0.03)
     for axes in figure.axes:  # when the axes that are shared know their ends
         name_lines(axes, PANEL)
-    return to_svg(figure, f"{what}: {', '.join(labels)}")
+    return to_svg(figure, f"{what}: {', '.join(c.label for c in curves)}")
 
 
 def reliability_diagram(curve: ReliabilityCurve) -> str:

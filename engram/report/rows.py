@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from engram.ledger import Evaluation, Ledger, RunRecord, newest
+from engram.ledger import Evaluation, Ledger, RunRecord, newest, record_path
 from engram.protocol import agrees
 from engram.recipes.protocols import protocols_of
+from engram.report.table import percent
 
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
 DATASET_NAMES = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "omniglot": "Omniglot"}
@@ -29,37 +30,39 @@ class ResultRow:
     shared_name: bool = False
     """another row has the same recipe and protocol but other settings, such as another seed"""
 
+    @property
+    def seed(self) -> int:
+        return (self.record.recipe.get("train") or {}).get("seed", self.record.seed)
 
-@dataclass(frozen=True, eq=False)
-class _These:
-    """Equal where all records are the very same objects: reading them all again would take as long as the rows."""
+    @property
+    def length(self) -> int:
+        """of the stream"""
+        return self.protocol.get("stream_length", 1)
 
-    records: tuple[RunRecord, ...]
 
-    def __hash__(self) -> int:
-        return hash(tuple(map(id, self.records)))
+def file_of(record: RunRecord, runs: str) -> str:
+    """The way to a record from a page whose way to the records is ``runs``."""
+    return record_path(Path(runs), record).as_posix()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _These) and list(map(id, self.records)) == list(map(id, other.records))
+
+def linked(words: str, record: RunRecord, runs: str) -> str:
+    """The words with a link to a record."""
+    return f"[{words}]({file_of(record, runs)})"
 
 
 def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     """Finished train and bench runs, the latest of equal ones; failed runs keep a row of their own.
 
     Equal means: the same recipe digest, origin, protocol and tasks. A failed run neither replaces a result nor is
-    replaced. An interrupted run stands until a later run of the same recipe has finished. Every section of a report
-    asks for them, so they are made once.
+    replaced. An interrupted run stands until a later run of the same recipe has finished.
     """
-    return list(_rows(_These(tuple(records))))
-
-
-@lru_cache(maxsize=2)
-def _rows(these: _These) -> list[ResultRow]:
-    ledger = Ledger(these.records)
+    ledger = Ledger(records)
     found = newest(ledger.given, lambda answer: answer.question).values()
     rows = [_row(ledger, answer.record, answer.evaluation) for answer in found]
-    rows += [_row(ledger, record, None) for record in ledger.unanswered]
-    return _mark_shared_names(sorted(rows, key=_order))
+    rows = sorted([*rows, *(_row(ledger, record, None) for record in ledger.unanswered)], key=_order)
+    names = [(r.record.recipe_name, r.record.method, json.dumps(r.protocol, sort_keys=True)) for r in rows]
+    counts = Counter(names)
+    return [replace(row, shared_name=counts[name] > 1) for row, name in zip(rows, names, strict=True)]
 
 
 def _row(ledger: Ledger, record: RunRecord, evaluation: Evaluation | None) -> ResultRow:
@@ -68,10 +71,6 @@ def _row(ledger: Ledger, record: RunRecord, evaluation: Evaluation | None) -> Re
     asked = evaluation or next(iter(record.evaluations), None)
     protocol = asked.protocol if asked else protocols_of(record.recipe)[0].to_dict()
     return ResultRow(record, evaluation, protocol, trained)
-
-
-def _canonical(protocol: Mapping[str, Any]) -> str:
-    return json.dumps(protocol, sort_keys=True)
 
 
 def _order(row: ResultRow) -> tuple[Any, ...]:
@@ -92,15 +91,6 @@ def _order(row: ResultRow) -> tuple[Any, ...]:
     )
 
 
-def _mark_shared_names(rows: list[ResultRow]) -> list[ResultRow]:
-    names = [(r.record.recipe_name, r.record.method, _canonical(r.protocol)) for r in rows]
-    counts = Counter(names)
-    return [
-        ResultRow(r.record, r.evaluation, r.protocol, r.trained, shared_name=counts[name] > 1)
-        for r, name in zip(rows, names, strict=True)
-    ]
-
-
 def dataset_name(protocol: Mapping[str, Any]) -> str:
     dataset = str(protocol.get("dataset", ""))
     split = protocol.get("split", "test")
@@ -114,26 +104,20 @@ def quoted(row: ResultRow) -> Mapping[str, Any]:
     return paper if paper and agrees(row.protocol, {k: planned[k] for k in decisive}) else {}
 
 
+def plus_minus(figure: float, interval: float = 0.0) -> str:
+    """A published figure in %; "" for none."""
+    return (f"{figure:.2f} ± {interval:.2f}" if interval else f"{figure:.2f}") if figure else ""
+
+
 def paper_figure(row: ResultRow) -> str:
     """The figure in the paper's table."""
     paper = quoted(row)
-    interval = f" ± {paper['interval']:.2f}" if paper.get("interval") else ""
-    return f"{paper['accuracy']:.2f}{interval} ({paper['table']})" if paper else ""
+    return f"{plus_minus(paper['accuracy'], paper.get('interval', 0.0))} ({paper['table']})" if paper else ""
 
 
 def published_figure(row: ResultRow) -> str:
     """The figure in the system's own paper or code; "" where the recipe quotes none."""
-    paper = quoted(row)
-    interval = f" ± {paper['published_interval']:.2f}" if paper.get("published_interval") else ""
-    return f"{paper['published']:.2f}{interval}" if paper.get("published") else ""
-
-
-def percent(accuracy: float | None, interval: float | None, digits: int = 2) -> str:
-    """``51.83 ± 0.42`` from fractions of 1."""
-    if accuracy is None:
-        return "not a number"
-    half_width = "" if interval is None else f" ± {100 * interval:.{digits}f}"
-    return f"{100 * accuracy:.{digits}f}{half_width}"
+    return plus_minus(quoted(row).get("published", 0.0), quoted(row).get("published_interval", 0.0))
 
 
 def our_figure(row: ResultRow) -> str:

@@ -10,6 +10,7 @@ import hashlib
 import io
 import re
 from collections import Counter
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -144,3 +145,16 @@ def _own_identifiers(text: str) -> str:
     text = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{short[m.group(1)]}"', text)
     text = re.sub(r'href="#([^"]+)"', lambda m: f'href="#{short[m.group(1)]}"', text.replace("xlink:href", "href"))
     return re.sub(r"url\(#([^)]+)\)", lambda m: f"url(#{short[m.group(1)]})", text)
+
+
+def standalone(svg: str) -> str:
+    """With colours of its own: a file shown as an image inherits none from the page."""
+
+    def rules(ink: str, colours: Sequence[str]) -> str:
+        series = "".join(f"--series-{n}:{colour};" for n, colour in enumerate(colours, 1))
+        return f"svg{{color:{ink};{series}}}"
+
+    dark = rules("#e6edf3", SERIES_DARK)
+    style = f"<style>{rules('#1f2328', SERIES_LIGHT)}@media(prefers-color-scheme:dark){{{dark}}}</style>"
+    place = svg.index(">") + 1
+    return f"{svg[:place]}\n{style}{svg[place:]}\n"

@@ -104,6 +104,11 @@ class Study:
     own: bool = False
     """a file of the user's, not one of the box"""
 
+    @property
+    def called(self) -> str:
+        """What a command calls it."""
+        return self.where if self.own else self.name.replace("_", "-")
+
     def scale(self, name: ScaleName) -> Scale:
         return self.short if name == "short" else self.paper
 

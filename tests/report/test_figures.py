@@ -10,11 +10,11 @@ import pytest
 from svg_words import texts
 
 from engram.errors import EngramError
-from engram.report.contents import EpisodePicture, PositionCurve, ReliabilityCurve, ValidationCurve
+from engram.report.episode import EpisodePicture, adjacency_maps, episode_matrix
 from engram.report.figures import (
+    PositionCurve,
+    ReliabilityCurve,
     accuracy_by_position,
-    adjacency_maps,
-    episode_matrix,
     reliability_diagram,
     validation_curves,
 )
@@ -27,7 +27,7 @@ def drawings(picture: EpisodePicture) -> list[str]:
     curves = [PositionCurve("named", [0.5, 0.6, 0.7], [0.01] * 3), PositionCurve("alone", [0.5, 0.5, 0.5], [0.01] * 3)]
     return [
         accuracy_by_position(curves),
-        validation_curves([ValidationCurve("L = 3", [100, 200], [0.4, 0.5])]),
+        validation_curves([PositionCurve("L = 3", [0.4, 0.5], [0.0, 0.0], at=[100, 200])]),
         reliability_diagram(RELIABILITY),
         episode_matrix(picture),
         *adjacency_maps(picture),
