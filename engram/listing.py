@@ -14,6 +14,7 @@ from engram.ledger import Ledger, read_ledger
 from engram.methods import METHODS
 from engram.recipes import load_recipe, recipe_names
 from engram.report.table import percent
+from engram.studies.published import published_figures
 from engram.types import MethodCard
 
 WIDE = 110
@@ -113,9 +114,10 @@ def _recipes_table(method: str, names: list[str], ledger: Ledger, described: boo
     table.add_column("recipe", no_wrap=not described)
     for name in ("paper, %", "scored, %"):
         table.add_column(name, justify="right", no_wrap=True)
+    figures = published_figures()
     for name in names:
         recipe = load_recipe(name)
-        paper = f"{recipe.paper.accuracy:.2f}" if recipe.paper else ""
+        paper = f"{figures[name].cell.paper:.2f}" if name in figures else ""
         answer = ledger.newest_answer(recipe)
         metrics = answer.evaluation.metrics if answer else {}
         scored = percent(metrics["accuracy"], metrics["interval"]) if metrics else ""

@@ -13,6 +13,7 @@ from engram.ledger import Evaluation, Ledger, RunRecord, newest, record_path
 from engram.protocol import agrees
 from engram.recipes.protocols import protocols_of
 from engram.report.table import percent
+from engram.studies.published import Published, published_figures
 
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
 DATASET_NAMES = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "omniglot": "Omniglot"}
@@ -97,11 +98,12 @@ def dataset_name(protocol: Mapping[str, Any]) -> str:
     return DATASET_NAMES.get(dataset, dataset) + ("" if split == "test" else f" ({split})")
 
 
-def quoted(row: ResultRow) -> Mapping[str, Any]:
-    """What the recipe quotes of papers, only beside the setting it was published for; else nothing."""
-    paper, planned = row.record.recipe.get("paper"), protocols_of(row.record.recipe)[0].question
+def quoted(row: ResultRow) -> Published | None:
+    """What studies quote of papers for the recipe, only beside its own method and the setting it was published for."""
+    name, planned = row.record.recipe_today, protocols_of(row.record.recipe)[0].question
     decisive = ("dataset", "split", "n_way", "n_shot", "labelled_fraction", "drop_unlabelled")
-    return paper if paper and agrees(row.protocol, {k: planned[k] for k in decisive}) else {}
+    fits = name.startswith(f"{row.record.method}/") and agrees(row.protocol, {k: planned[k] for k in decisive})
+    return published_figures().get(name) if fits else None
 
 
 def plus_minus(figure: float, interval: float = 0.0) -> str:
@@ -112,12 +114,13 @@ def plus_minus(figure: float, interval: float = 0.0) -> str:
 def paper_figure(row: ResultRow) -> str:
     """The figure in the paper's table."""
     paper = quoted(row)
-    return f"{plus_minus(paper['accuracy'], paper.get('interval', 0.0))} ({paper['table']})" if paper else ""
+    return f"{plus_minus(paper.cell.paper, paper.cell.interval)} ({paper.table})" if paper else ""
 
 
 def published_figure(row: ResultRow) -> str:
-    """The figure in the system's own paper or code; "" where the recipe quotes none."""
-    return plus_minus(quoted(row).get("published", 0.0), quoted(row).get("published_interval", 0.0))
+    """The figure in the system's own paper or code; "" where none is quoted."""
+    paper = quoted(row)
+    return plus_minus(paper.cell.published, paper.cell.published_interval) if paper else ""
 
 
 def our_figure(row: ResultRow) -> str:

@@ -63,11 +63,6 @@ class SystemLine:
         return describe_protocol(self.cell.protocol, markdown=True) if self.recipe else f"5-way {self.column}"
 
     @property
-    def published(self) -> str:
-        paper = self.cell.recipe.paper if self.cell.recipe else None
-        return plus_minus(paper.published, paper.published_interval) if paper else ""
-
-    @property
     def audit(self) -> str:
         """What an audit found, and of which recipe where it is another: ``4 leaks``, ``clean, declared: company``."""
         if self.recipe is None or not (audit := self.cell.audit or alike_audit(self.recipe, self.ledger)):
@@ -88,7 +83,7 @@ def systems_table(
         Column("Backbone", lambda s: s.recipe.backbone if s.recipe else s.row.backbone),
         Column("Protocol", lambda s: s.protocol),
         Column("Paper, %", lambda s: paper_text(s.cell), right=True),
-        Column("Published, %", lambda s: s.published, right=True),
+        Column("Published, %", lambda s: plus_minus(s.cell.cell.published, s.cell.cell.published_interval), right=True),
         Column("Ours, %", lambda s: ours_text(s.cell, runs), right=True),
         Column("Ours, 15 queries, %", lambda s: many_queries_text(s.cell) if s.recipe else "", right=True),
         Column("ms per iteration", lambda s: s.costs[0], right=True),
@@ -103,9 +98,7 @@ def systems_table(
             for column, cell in found
             if cell.answers or column == study.columns[0]
         ]
-        recipes = [cell.recipe for _, cell in found if cell.recipe]
-        if recipes and recipes[0].paper and recipes[0].paper.note:
-            notes.append(f"- {row.label}: {recipes[0].paper.note}.")
+        notes += [f"- {row.label}: {cell.cell.paper_note}." for _, cell in found[:1] if cell.cell.paper_note]
     note = "\n\n".join([SYSTEMS_NOTE, *(["Of the published figures:", "\n".join(notes)] if notes else [])])
     return Table(columns, lines, note=note).markdown()
 
@@ -183,8 +176,7 @@ def _remark(cell: Filled) -> str:
     """What to know of a published figure beyond how it was asked: other training classes, another encoder."""
     if cell.protocol.get("slot_order") == "class-order":
         return CLASS_ORDER
-    paper = cell.recipe.paper if cell.recipe else None
-    return paper.note if paper and "batch_norm" not in cell.cell.paper_ask else ""
+    return cell.cell.paper_note if "batch_norm" not in cell.cell.paper_ask else ""
 
 
 def trained(cell: Filled) -> str:

@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 
 import numpy as np
-from result_records import PAPER, RECIPE, make_evaluation, make_record, rows_of
+from result_records import make_evaluation, make_record, rows_of
 from study_ledger import add_record
 
 from engram.ledger import RunRecord
@@ -126,10 +126,12 @@ def test_positions_of_short_and_long_streams() -> None:
 def test_a_systems_own_published_figure_gets_a_column_only_where_there_is_one() -> None:
     plain = make_record(1, make_evaluation(0.5))
     assert "Published" not in results_table([plain], "cml_bgnn")
-    paper = {**PAPER, "published": 48.7, "published_interval": 1.84}
-    table = results_table([make_record(2, make_evaluation(0.5), recipe={**RECIPE, "paper": paper})], "cml_bgnn")
+    named = {"method": "maml", "recipe_name": "maml/mini_5w1s"}
+    table = results_table([make_record(2, make_evaluation(0.5), **named)], "maml")
     assert "| Paper, % | Published, % | Ours, % |" in table
-    assert "| 88.62 ± 0.43 (Table 1) | 48.70 ± 1.84 | 50.00" in table
+    assert "| 48.70 ± 1.84 (Table 1) | 48.70 ± 1.84 | 50.00" in table
+    own = make_record(3, make_evaluation(0.5), **{**named, "method": "own:Method"})
+    assert "48.70" not in results_table([own], "own:Method")  # another method makes no claim to it
 
 
 def test_a_methods_page_leaves_out_settings_that_its_recipe_no_longer_has() -> None:
