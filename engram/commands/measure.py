@@ -23,7 +23,7 @@ def bench(
     """
     from engram.evaluation.bench import bench as call
     from engram.ledger import record_path
-    from engram.report.terminal import record_table
+    from engram.report.rows import record_table
 
     record, _ = call(model, **options.given(), **vars(asked))
     Console().print(record_table(record).terminal())
@@ -82,6 +82,6 @@ def compare(first: flags.First, second: flags.Second) -> None:
         second: the run record to subtract
     """
     from engram.evaluation.bench import compare as call
-    from engram.report.terminal import comparison_table
+    from engram.report.rows import comparison_table
 
     Console().print(comparison_table(first.stem, second.stem, call(first, second)).terminal())

@@ -41,7 +41,7 @@ def predict(
     if json or csv:
         print(answers.to_json() if json else answers.to_csv(), end="\n" if json else "")
     else:
-        from engram.report.terminal import answers_table
+        from engram.report.rows import answers_table
 
         print(answers_table(answers.rows()).text())
     for _, why in answers.unreadable:

@@ -36,7 +36,7 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
     Args:
         recipe: a name such as cml_bgnn/glyphs_5w1s (see engram list) or the path of a TOML file
     """
-    from engram.report.terminal import record_table
+    from engram.report.rows import record_table
     from engram.training.experiment import train as call
 
     run = call(recipe, **options.given())

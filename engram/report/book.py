@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from engram.errors import EngramError
-from engram.ledger import Ledger, RunRecord, read_ledger, trusted_records
+from engram.ledger import Ledger, RunRecord, read_ledger, readable_tasks, record_path, trusted_records
 from engram.report.cells import Filled, fill
 from engram.report.claims import Finding, claims_table, findings
 from engram.report.measured import step_times
@@ -44,6 +44,13 @@ class Book:
         return trusted_records(self.folder)
 
     @cached_property
+    def lost(self) -> list[RunRecord]:
+        """Records that do not count since their per-task results cannot be read: the rows they had say so."""
+        kept = {record.run_id for record in self.trusted[0]}
+        left_out = [r for r in read_ledger(self.folder)[0] if r.run_id not in kept]
+        return [r for r in left_out if not all(readable_tasks(e, self.folder) for e in r.evaluations)]
+
+    @cached_property
     def ledger(self) -> Ledger:
         return Ledger(self.trusted[0])
 
@@ -53,7 +60,7 @@ class Book:
 
     @cached_property
     def cells(self) -> dict[str, dict[tuple[str, str], Filled]]:
-        return {name: fill(study, self.ledger, self.folder) for name, study in self.studies.items()}
+        return {name: fill(study, self.ledger, self.folder, self.lost) for name, study in self.studies.items()}
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -79,5 +86,6 @@ class Book:
 
     def _refuse_problems(self) -> None:
         """A page of the docs is not rebuilt without records it had; the report names them and leaves them out."""
-        if self.trusted[1]:
-            raise EngramError(f"tables are not rebuilt while records do not count: {'; '.join(self.trusted[1])}")
+        lost = [record_path(self.folder, record).name for record in self.lost]
+        if problems := [words for words in self.trusted[1] if not any(name in words for name in lost)]:
+            raise EngramError(f"tables are not rebuilt while records do not count: {'; '.join(problems)}")

@@ -5,7 +5,7 @@ Ours is set beside the paper's: like with like, or in what the two were asked di
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engram.card import Revision
 from engram.evaluation.metrics import in_last_quarter
 from engram.ledger import Answer, Ledger, RunRecord, correctness
 from engram.protocol import DEFAULTS, KEYS, NOT_DRAWN
 from engram.recipes import Recipe
 from engram.recipes.names import LENGTH, differences
-from engram.report.rows import trained_part
+from engram.report.rows import LOST, trained_part
 from engram.report.statistics import Difference, Estimate, difference, estimate
 from engram.studies.checks import missing_recipes
 from engram.studies.jobs import recipe_called
@@ -53,6 +52,8 @@ class Filled:
     audit: RunRecord | None = None
     missing: str = ""
     command: str = ""
+    lost: tuple[str, ...] = ()
+    """runs of its recipes that are left out: their per-task results cannot be read"""
     others: tuple[Filled, ...] = ()
     """the same cell as other recipes of it fill it: for comparisons over equally many iterations"""
 
@@ -84,22 +85,8 @@ class Filled:
         return tuple(sorted((k, v) for k, v in self.protocol.items() if v and k not in NOT_DRAWN))
 
     @property
-    def frozen(self) -> bool:
-        """Whether the encoder was not trained with the rest: given features, or kept as it was."""
-        answer = self.first[0]
-        return bool(answer.training.get("features") or answer.record.recipe["train"].get("freeze_backbone"))
-
-    @property
-    def since(self) -> tuple[Revision, ...]:
-        """Changes of the method's behaviour that came after these runs."""
-        return self.first[0].since if self.answers else ()
-
-    @property
-    def cut(self) -> str:
-        """``3,606 of 30,000 iterations`` where training stopped before its recipe's end; "" otherwise."""
-        answer = self.first[0]
-        done, planned = answer.training.get("iterations"), answer.record.recipe["train"]["iterations"]
-        return f"{done:,} of {planned:,} iterations" if done is not None and done < planned else ""
+    def without(self) -> str:
+        return f"run {', '.join(self.lost)} is left out, {LOST}" if self.lost else ""
 
 
 CellMap = Mapping[tuple[str, str], Filled]
@@ -109,28 +96,33 @@ CellMap = Mapping[tuple[str, str], Filled]
 def scale_text(cell: Filled) -> str:
     """``full schedule, 70,000 iterations``, ``short, 4,176 of 8,000 iterations, frozen encoder``
 
-    A head that was trained on features of a part of the images says so.
+    What a short run changed beside its length is told, that its encoder was not trained with the rest (given features,
+    or kept as it was), that a head was trained on features of a part of the images, and a change of the method since.
     """
-    scale = "full schedule" if cell.scale == "paper" else "short"
-    length = cell.cut or (f"{cell.iterations:,} iterations" if cell.iterations else "")
-    part = trained_part(cell.first[0].training)
-    encoder = "frozen encoder" if cell.frozen else ""
-    revision = f"revision {cell.first[0].record.revision}, before a change of the method" if cell.since else ""
-    words = scale, length, encoder, _other_settings(cell), f"head trained on {part}" if part else "", revision
-    return ", ".join(word for word in words if word)
+    answer, trained = cell.first[0], cell.first[0].training
+    planned = answer.record.recipe["train"]
+    words = ["full schedule" if cell.scale == "paper" else "short"]
+    if trained.get("iterations") is not None:
+        done = f"{cell.iterations:,} of " if cell.iterations < planned["iterations"] else ""
+        words.append(f"{done}{planned['iterations'] if done else cell.iterations:,} iterations")
+    frozen = bool(trained.get("features") or planned.get("freeze_backbone"))
+    words += ["frozen encoder"] if frozen else []
+    if cell.scale == "short" and cell.recipe and cell.cell.recipe and cell.recipe.name != cell.cell.recipe:
+        words += _other_settings(cell.recipe, recipe_called(cell.cell.recipe), frozen)
+    words += [f"head trained on {part}"] if (part := trained_part(trained)) else []
+    words += [f"revision {answer.record.revision}, before a change of the method"] if answer.since else []
+    return ", ".join(words)
 
 
-def _other_settings(cell: Filled) -> str:
-    """What a short run changed beside its length: ``other augmentation, batch size``, or the tables."""
-    if cell.scale == "paper" or cell.recipe is None or not cell.cell.recipe or cell.recipe.name == cell.cell.recipe:
-        return ""
-    told = {*LENGTH, *({"backbone.weights", "train.freeze_backbone"} if cell.frozen else ())}
-    changed = [key for key in differences(cell.recipe, recipe_called(cell.cell.recipe)) if key not in told]
+def _other_settings(recipe: Recipe, whole: Recipe, frozen: bool) -> list[str]:
+    """``other augmentation, batch size``, or the tables where more than `MOST_TOLD` keys differ."""
+    told = {*LENGTH, *({"backbone.weights", "train.freeze_backbone"} if frozen else ())}
+    changed = [key for key in differences(recipe, whole) if key not in told]
     keys = [key for key in changed if not key.startswith("test.")]  # the protocol tells those
     words = [WORDS.get(key, key.split(".")[1].replace("_", " ")) for key in keys]
     if len(keys) > MOST_TOLD:
         words = [", ".join(dict.fromkeys(key.split(".")[0] for key in keys)) + " settings"]
-    return f"other {', '.join(words)}" if words else ""
+    return [f"other {', '.join(words)}"] if words else []
 
 
 def measured(correct: np.ndarray, measure: str) -> np.ndarray:
@@ -140,11 +132,15 @@ def measured(correct: np.ndarray, measure: str) -> np.ndarray:
     return np.asarray(part.reshape(len(part), -1).mean(1))
 
 
-def fill(study: Study, ledger: Ledger, folder: Path) -> dict[tuple[str, str], Filled]:
+def fill(study: Study, ledger: Ledger, folder: Path, lost: Sequence[RunRecord] = ()) -> dict[tuple[str, str], Filled]:
     """(row, column) -> the cell: scale paper where it is recorded, else scale short, else what to do."""
     absent = missing_recipes(study)
-    blank = [Filled(study.name, row.label, cell, None, folder) for row, cell in study.cells()]
+    blank = [Filled(study.name, row.label, cell, None, folder, lost=_of(cell, lost)) for row, cell in study.cells()]
     return {(c.row, c.cell.column): _recorded(c, ledger, absent) or _missing(c, study, ledger, absent) for c in blank}
+
+
+def _of(cell: Cell, records: Sequence[RunRecord]) -> tuple[str, ...]:
+    return tuple(r.run_id for r in records if r.recipe_today in (cell.recipe, *cell.short))
 
 
 def _recorded(blank: Filled, ledger: Ledger, absent: Mapping[str, str]) -> Filled | None:
@@ -167,7 +163,7 @@ def _missing(blank: Filled, study: Study, ledger: Ledger, absent: Mapping[str, s
     scale: ScaleName = "short" if names[0] in blank.cell.short else "paper"
     recipe, command = recipe_called(names[0]), f"engram reproduce {study.called} --scale {scale}"
     failed = [r for r in ledger.records if r.status == "failed" and r.recipe_today == recipe.name]
-    why = f"failed: {failed[-1].error}" if failed else "not run"
+    why = blank.without or (f"failed: {failed[-1].error}" if failed else "not run")
     return replace(blank, recipe=recipe, scale=scale, missing=why, command=command)
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engram.card import Revision, revisions_of
-from engram.evaluation.metrics import paired_difference
-from engram.ledger import Evaluation, RunRecord, correctness
+from engram.ledger import Evaluation, RunRecord
 from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.recipes import load_recipe, recipe_names
 from engram.recipes.schema import digest_of
@@ -18,14 +17,16 @@ from engram.report.rows import (
     ResultRow,
     dataset_name,
     file_of,
+    gap_text,
     linked,
     our_figure,
+    paired,
     paper_figure,
     published_figure,
     trained_part,
     training_cost,
 )
-from engram.report.table import Column, Curve, Table, percent, points, position_columns, shown_positions
+from engram.report.table import Column, Curve, Table, percent, position_columns, shown_positions
 
 SUMMARY = Path("results/summary.csv")
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
@@ -208,16 +209,12 @@ def paths_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table[
     def figure(record: RunRecord, evaluation: Evaluation) -> str:
         return linked(percent(evaluation.metrics["accuracy"], evaluation.metrics["interval"]), record, runs)
 
-    def gap(pair: Paths) -> str:
-        found = paired_difference(correctness(pair.ours, folder), correctness(pair.theirs, folder))
-        return points(found["difference"], found["interval"])
-
     columns: tuple[Column[Paths], ...] = (
         Column("Recipe", lambda p: f"`{p.fast.recipe_name}`"),
         Column("Steps", lambda p: f"{p.fast.training['iterations']:,}", right=True),
         Column("Protocol", lambda p: describe_protocol(p.ours.protocol)),
         Column("Fast, %", lambda p: figure(p.fast, p.ours), right=True),
         Column("Plain, %", lambda p: figure(p.plain, p.theirs), right=True),
-        Column("Fast minus plain, points", gap, right=True),
+        Column("Fast minus plain, points", lambda p: gap_text(paired(p.ours, p.theirs, folder)), right=True),
     )
     return Table(columns, rows, empty=NOT_MEASURED)

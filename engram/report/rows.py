@@ -1,4 +1,7 @@
-"""From run records to the rows of a table: which runs count, and how each number is written."""
+"""From run records to the rows of a table: which runs count, and how each number is written.
+
+What one run scored, two runs compared and answers to pictures are tables for a terminal.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engram.ledger import Evaluation, Ledger, RunRecord, newest, record_path
-from engram.protocol import agrees
+from engram.errors import EngramError
+from engram.evaluation.metrics import paired_difference
+from engram.ledger import Evaluation, Ledger, RunRecord, correctness, newest, record_path
+from engram.protocol import agrees, describe_protocol
 from engram.recipes.protocols import protocols_of
-from engram.report.table import percent
+from engram.report.table import Column, Table, percent, points, shown_positions
 from engram.studies.published import Published, published_figures
 
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
+LOST = "per-task results cannot be read"
 DATASET_NAMES = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "omniglot": "Omniglot"}
 
 
@@ -49,6 +55,20 @@ def file_of(record: RunRecord, runs: str) -> str:
 def linked(words: str, record: RunRecord, runs: str) -> str:
     """The words with a link to a record."""
     return f"[{words}]({file_of(record, runs)})"
+
+
+def paired(first: Evaluation, second: Evaluation, folder: Path, last_quarter: bool = False) -> Mapping[str, Any] | None:
+    """First minus second, task by task; None where the per-task results of one of them cannot be read."""
+    try:
+        tasks = [correctness(evaluation, folder) for evaluation in (first, second)]
+    except EngramError:
+        return None
+    return paired_difference(*tasks, last_quarter=last_quarter)
+
+
+def gap_text(found: Mapping[str, Any] | None) -> str:
+    """``+1.20 ± 0.42`` points"""
+    return points(found["difference"], found["interval"]) if found else LOST
 
 
 def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
@@ -145,3 +165,45 @@ def training_cost(row: ResultRow) -> str:
     if seconds is None:
         return ""
     return f"{seconds / 60:.1f}" + (f" ({iterations:,} steps)" if iterations else "")
+
+
+def record_table(record: RunRecord) -> Table[Evaluation]:
+    """What one run scored, protocol by protocol."""
+
+    def protocol(evaluation: Evaluation) -> str:
+        by_position = evaluation.metrics["accuracy_by_position"]
+        shown = (f"{p}: {percent(by_position[p - 1], digits=1)}" for p in shown_positions(len(by_position)))
+        along = f"\n  by position {', '.join(shown)}" if len(by_position) > 1 else ""
+        return describe_protocol(evaluation.protocol) + along
+
+    def metric(name: str) -> Column[Evaluation]:
+        return Column(name, lambda e: f"{e.metrics[name.lower()]:.3f}", right=True)
+
+    accuracy = Column[Evaluation](
+        "accuracy, %", lambda e: percent(e.metrics["accuracy"], e.metrics["interval"]), right=True
+    )
+    columns = (Column("protocol", protocol), accuracy, *map(metric, ("NLL", "ECE", "Brier")))
+    return Table(columns, record.evaluations, title=f"{record.recipe_name}, {record.status}")
+
+
+def comparison_table(first: str, second: str, rows: Sequence[Mapping[str, Any]]) -> Table[Mapping[str, Any]]:
+    """Paired differences, each with its interval and a word where it is inside the noise."""
+    columns: tuple[Column[Mapping[str, Any]], ...] = (
+        Column("protocol", lambda row: describe_protocol(row["protocol"])),
+        Column("part", lambda row: row["part"]),
+        Column("points", lambda row: points(row["difference"], row["interval"]), right=True),
+        Column("sequences", lambda row: str(row["n"]), right=True),
+        Column("reading", lambda r: "clear" if abs(r["difference"]) > r["interval"] else "inside the noise"),
+    )
+    return Table(columns, rows, title=f"{first}\nminus {second}")
+
+
+def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table[Mapping[str, Any]]:
+    """Pictures and their classes."""
+
+    def share(name: str) -> Column[Mapping[str, Any]]:
+        return Column(name.replace("_", " "), lambda row: f"{percent(row[name], digits=1)} %", right=True)
+
+    shares = [name for name in ("probability", "familiar", "not_known", "left_open") if name in rows[0]]
+    picture = Column[Mapping[str, Any]]("picture", lambda row: row["file"])
+    return Table((picture, Column("class", lambda row: row["class"]), *map(share, shares)), rows)

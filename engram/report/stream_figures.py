@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from engram.evaluation.metrics import interval
-from engram.ledger import RunRecord, correctness
+from engram.ledger import RunRecord, correctness, readable_tasks
 from engram.report.cells import Filled
 from engram.report.lines import MOST, band, draw_line, in_percent, name_lines, panels, spread
 from engram.report.streams import StreamCell, stream_cells
@@ -44,8 +44,11 @@ class Line:
 
 
 def stream_figures(records: Sequence[RunRecord], folder: Path) -> dict[str, str]:
-    """File name -> SVG for a page, whose colours it takes, from streams of `LENGTH` tasks; without any, no figures."""
-    cells = [cell for cell in stream_cells(records) if cell.length == LENGTH]
+    """File name -> SVG for a page, whose colours it takes, from streams of `LENGTH` tasks; without any, no figures.
+
+    A system whose per-task results cannot be read is not drawn.
+    """
+    cells = [c for c in stream_cells(records) if c.length == LENGTH and readable_tasks(c.evaluation, folder)]
     along = [position_line(cell, folder) for cell in cells]
     blind = [line for cell, line in zip(cells, along, strict=True) if not cell.reads_names]
     along += [replace(line, panel=("named", line.panel[1])) for line in blind if line.panel[0] == "anonymous"]

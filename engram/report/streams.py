@@ -8,16 +8,14 @@ per-task results beside the records, not from two rounded means.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from engram.evaluation.metrics import paired_difference
-from engram.ledger import Answer, Evaluation, Ledger, RunRecord, correctness, newest
+from engram.ledger import Answer, Evaluation, Ledger, RunRecord, newest
 from engram.protocol import Protocol, agrees
 from engram.report.cards import system_name
-from engram.report.rows import linked
-from engram.report.table import Column, Table, percent, points
+from engram.report.rows import gap_text, linked, paired
+from engram.report.table import Column, Table, percent
 
 PARTS = ("table", "paired")
 NO_STREAMS = "No streams are recorded yet."
@@ -40,45 +38,32 @@ TRANSDUCTIVE = ("propagation_memory", "egnn", "tpn", "cml_bgnn", "content_memory
 MEMORIES = {"slot": "memory by slot", "none": "no history"}
 
 
-@dataclass(frozen=True)
-class StreamCell:
+class StreamCell(NamedTuple):
     """One record's answer to one kind of stream."""
 
+    names: str
+    backbone: str
+    recipe: str
+    """by its name of today"""
+    erased: bool
+    length: int
     record: RunRecord
     evaluation: Evaluation
+    settings: Mapping[str, Any]
+    """of the method"""
 
-    @property
-    def protocol(self) -> Mapping[str, Any]:
-        return self.evaluation.protocol
-
-    @property
-    def length(self) -> int:
-        return int(self.protocol["stream_length"])
-
-    @property
-    def names(self) -> str:
-        return str(self.protocol.get("names", "anonymous"))
-
-    @property
-    def erased(self) -> bool:
-        return bool(self.protocol.get("erase_history"))
-
-    @property
-    def backbone(self) -> str:
-        return str(self.record.recipe.get("backbone", ""))
-
-    @property
-    def row(self) -> tuple[str, str, str, bool]:
-        return self.names, self.backbone, self.record.recipe_today, self.erased
+    @classmethod
+    def of(cls, answer: Answer) -> StreamCell:
+        record, protocol = answer.record, answer.evaluation.protocol
+        names, erased = str(protocol.get("names", "anonymous")), bool(protocol.get("erase_history"))
+        backbone, settings = str(record.recipe.get("backbone", "")), record.recipe.get("method_settings") or {}
+        length = int(protocol.get("stream_length", 1))
+        return cls(names, backbone, record.recipe_today, erased, length, record, answer.evaluation, settings)
 
     @property
     def questions(self) -> tuple[Any, ...]:
         """Equal for two records whose streams can be paired. The digest alone does not tell 400 x 32 from 100 x 128."""
-        return self.evaluation.tasks_digest, self.protocol.get("dataset_digest"), self.length
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return self.record.recipe.get("method_settings") or {}
+        return self.evaluation.tasks_digest, self.evaluation.protocol.get("dataset_digest"), self.length
 
     @property
     def history(self) -> str:
@@ -115,17 +100,12 @@ class StreamCell:
 def stream_cells(records: Sequence[RunRecord]) -> list[StreamCell]:
     """The newest finished answer of each recipe to each kind of stream in the setting, rows together, T ascending."""
 
-    def place(answer: Answer) -> tuple[Any, ...] | None:
-        cell = StreamCell(answer.record, answer.evaluation)
-        fits = answer.record.training.get("features") and "stream" in answer.evaluation.metrics
-        fits = fits and cell.protocol.get("stream_length") in LENGTHS and agrees(cell.protocol, SETTING)
-        return (*cell.row, cell.length) if fits else None
+    def fits(cell: StreamCell) -> bool:
+        told = cell.record.training.get("features") and "stream" in cell.evaluation.metrics
+        return bool(told) and cell.length in LENGTHS and agrees(cell.evaluation.protocol, SETTING)
 
-    def order(cell: StreamCell) -> tuple[Any, ...]:
-        return cell.names != "named", cell.backbone, cell.erased, cell.record.recipe_name, cell.length
-
-    found = newest(Ledger(records).given, place).values()
-    return sorted((StreamCell(answer.record, answer.evaluation) for answer in found), key=order)
+    cells = newest(map(StreamCell.of, Ledger(records).given), lambda c: c[:5] if fits(c) else None).values()
+    return sorted(cells, key=lambda c: (c.names != "named", c.backbone, c.erased, c.record.recipe_name, c.length))
 
 
 class Pair(NamedTuple):
@@ -157,9 +137,9 @@ PAIRS = (
 
 def late_table(records: Sequence[RunRecord], runs: str) -> Table[dict[int, StreamCell]]:
     """A row for each system, encoder and kind of stream, a column for each T."""
-    rows: dict[tuple[str, str, str, bool], dict[int, StreamCell]] = {}
+    rows: dict[tuple[Any, ...], dict[int, StreamCell]] = {}
     for cell in stream_cells(records):
-        rows.setdefault(cell.row, {})[cell.length] = cell
+        rows.setdefault(cell[:4], {})[cell.length] = cell
 
     def one(cells: dict[int, StreamCell]) -> StreamCell:
         return next(iter(cells.values()))
@@ -180,32 +160,31 @@ def late_table(records: Sequence[RunRecord], runs: str) -> Table[dict[int, Strea
 class Paired(NamedTuple):
     first: StreamCell
     second: StreamCell
-    found: Mapping[str, Any]
+    found: Mapping[str, Any] | None
 
     @property
     def words(self) -> str:
-        same = self.first.record.recipe_today == self.second.record.recipe_today
+        same = self.first.recipe == self.second.recipe
         return f"{self.first.label}, minus {'the same model, history erased' if same else self.second.label}"
 
 
 def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table[Paired]:
     """Each comparison at each T whose two records answered the same streams."""
-    cells = {(c.record.recipe_today, c.names, c.erased, c.length): c for c in reversed(stream_cells(records))}
+    cells = {(c.recipe, c.names, c.erased, c.length): c for c in reversed(stream_cells(records))}
     rows = []
     for pair in PAIRS:
         for length in LENGTHS:
             first = cells.get((pair.first, pair.names, pair.erased == "both", length))
             second = cells.get((pair.second, pair.names, pair.erased != "none", length))
             if first and second and first.questions == second.questions:
-                tasks = (correctness(cell.evaluation, folder) for cell in (first, second))
-                rows.append(Paired(first, second, paired_difference(*tasks, last_quarter=True)))
+                rows.append(Paired(first, second, paired(first.evaluation, second.evaluation, folder, True)))
     columns: tuple[Column[Paired], ...] = (
         Column("Stream", lambda p: p.first.names),
         Column("Encoder", lambda p: p.first.backbone),
         Column("First minus second", lambda p: p.words),
         Column("T", lambda p: str(p.first.length), right=True),
-        Column("Difference", lambda p: points(p.found["difference"], p.found["interval"]), right=True),
-        Column("Streams", lambda p: f"{p.found['n']:,}", right=True),
+        Column("Difference", lambda p: gap_text(p.found), right=True),
+        Column("Streams", lambda p: f"{p.found['n']:,}" if p.found else "", right=True),
         Column("Records", lambda p: f"{linked('first', p.first.record, runs)}, {linked('second', p[1].record, runs)}"),
     )
     return Table(columns, rows, note=PAIRED_NOTE, empty=NO_STREAMS)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,18 +13,7 @@ from engram.ledger import Ledger, RunRecord
 from engram.report.cells import CellMap, Filled
 from engram.report.figures import PositionCurve, ReliabilityCurve
 from engram.report.lines import in_percent, look_of, place_labels
-from engram.report.svg import (
-    DASHES,
-    INK,
-    MARKERS,
-    SERIES,
-    TEXT_SIZE,
-    legend_above,
-    legend_rows,
-    new_figure,
-    style_axes,
-    to_svg,
-)
+from engram.report.svg import INK, MARKERS, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 from engram.studies.schema import Study
 
 BOXES = 6
@@ -36,60 +24,50 @@ TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 
 def training_runs(study: Study, cells: CellMap, ledger: Ledger, column: str) -> dict[str, list[RunRecord]]:
     """row -> its training runs of one column, a run for each seed, of the recipe that the cell shows."""
-    found = {}
-    for row in study.rows:
-        cell = cells.get((row.label, column))
-        if cell and cell.answers and cell.recipe:
-            runs = [r for r in ledger.trainings(cell.recipe).values() if r.curves.get("validation_accuracy")]
-            if runs:
-                found[row.label] = runs
-    return found
+    shown = {row.label: cells.get((row.label, column)) for row in study.rows}
+    found = {label: ledger.trainings(c.recipe).values() for label, c in shown.items() if c and c.answers and c.recipe}
+    validated = {label: [r for r in runs if r.curves.get("validation_accuracy")] for label, runs in found.items()}
+    return {label: runs for label, runs in validated.items() if runs}
 
 
 def training_lines(runs: Mapping[str, Sequence[RunRecord]], metric: str) -> list[PositionCurve]:
     """Mean over seeds with their range; iterations that not all seeds have validated are left out."""
     curves = []
     for label, records in runs.items():
-        if not all(r.curves.get(metric) for r in records):
-            continue
-        shared = sorted(set.intersection(*(set(r.curves["iteration"]) for r in records)))
-        if not shared:
-            continue
-        values = np.array([[r.curves[metric][r.curves["iteration"].index(i)] for i in shared] for r in records], float)
-        middle, half = (values.max(0) + values.min(0)) / 2, (values.max(0) - values.min(0)) / 2
-        seeds = f", {len(records)} seeds" if len(records) > 1 else ""
-        curves.append(PositionCurve(f"{label}{seeds}", middle.tolist(), half.tolist(), shared))
+        looks = [dict(zip(r.curves["iteration"], r.curves.get(metric) or (), strict=False)) for r in records]
+        if shared := sorted(set.intersection(*map(set, looks))):
+            values = np.array([[look[i] for i in shared] for look in looks], float)
+            middle, half = (values.max(0) + values.min(0)) / 2, (values.max(0) - values.min(0)) / 2
+            seeds = f", {len(records)} seeds" if len(records) > 1 else ""
+            curves.append(PositionCurve(f"{label}{seeds}", middle.tolist(), half.tolist(), shared))
     return curves
 
 
 def box_plots(runs: Mapping[str, Sequence[RunRecord]], title: str) -> str:
     """Validation accuracy of all seeds in equal parts of training, a box for each system and part."""
     labels = list(runs)
-    columns, rows = legend_rows(labels)
-    figure = new_figure(430, 250 + 17 * rows)
+    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 24 else 1
+    figure = new_figure(430, 250 + 17 * -(-len(labels) // columns))
     axes = figure.subplots()
     style_axes(axes, "thousands of iterations, up to", "validation accuracy")
-    last = max(max(r.curves["iteration"]) for records in runs.values() for r in records)
-    edges = np.linspace(0, last, BOXES + 1)
+    edges = np.linspace(0, max(max(r.curves["iteration"]) for records in runs.values() for r in records), BOXES + 1)
     width = 0.8 / len(labels)
-    for number, label in enumerate(labels):
-        points = np.concatenate(
-            [np.stack([r.curves["iteration"], r.curves["validation_accuracy"]]) for r in runs[label]], 1
-        )
-        groups = [points[1][(points[0] > low) & (points[0] <= high)] for low, high in pairwise(edges)]
+    for number, (label, records) in enumerate(runs.items()):
+        looks = [np.stack([r.curves["iteration"], r.curves["validation_accuracy"]]) for r in records]
+        iterations, accuracy = np.concatenate(looks, 1)
+        groups = [accuracy[(iterations > low) & (iterations <= high)] for low, high in pairwise(edges)]
         places = np.arange(BOXES) + (number - (len(labels) - 1) / 2) * width
-        colour, dashes = SERIES[look_of(label).colour], DASHES[look_of(label).dash]
-        _boxes(axes, groups, places, width, colour, dashes)
-        axes.plot([], [], linewidth=6, alpha=0.5, label=label, color=colour, linestyle=dashes)
+        look = {key: value for key, value in look_of(label).style.items() if key != "marker"}
+        _boxes(axes, groups, places, width, look)
+        axes.plot([], [], linewidth=6, alpha=0.5, label=label, **look)
     axes.set_xticks(range(BOXES), [f"{high / 1000:.3g}" for high in edges[1:]])
     in_percent(axes)
-    legend_above(figure, columns)
+    legend: dict[str, Any] = {"frameon": False, "labelcolor": INK, "fontsize": TEXT_SIZE, "borderaxespad": 0.1}
+    figure.legend(loc="outside upper left", ncols=columns, handlelength=2.6, **legend)
     return to_svg(figure, f"{title}: boxes of validation accuracy over training, {', '.join(labels)}")
 
 
-def _boxes(
-    axes: Axes, groups: Sequence[np.ndarray], places: np.ndarray, width: float, colour: str, dashes: Any
-) -> None:
+def _boxes(axes: Axes, groups: Sequence[np.ndarray], places: np.ndarray, width: float, look: Mapping[str, Any]) -> None:
     """Boxes of the groups that are not empty; the line inside is the median, whiskers reach the extremes."""
     kept = [(group, place) for group, place in zip(groups, places, strict=True) if len(group)]
     if not kept:
@@ -99,10 +77,9 @@ def _boxes(
         patch_artist=True, manage_ticks=False, showfliers=False,
     )  # fmt: skip
     for box in drawn["boxes"]:
-        box.set(facecolor=colour, alpha=0.45, edgecolor=colour, linestyle=dashes)
-    for part in ("whiskers", "caps"):
-        for line in drawn[part]:
-            line.set(color=colour)
+        box.set(facecolor=look["color"], alpha=0.45, edgecolor=look["color"], linestyle=look["linestyle"])
+    for line in (*drawn["whiskers"], *drawn["caps"]):
+        line.set(color=look["color"])
     for line in drawn["medians"]:
         line.set(color=INK, linewidth=1.6)
 
@@ -111,29 +88,22 @@ def position_curves(study: Study, cells: CellMap) -> list[PositionCurve]:
     """Accuracy by position of every row of a study of streams, of its first seed; one curve a row."""
     curves = []
     for row in study.rows:
-        cell = next((cells[row.label, c.column] for c in row.cells if cells[row.label, c.column].answers), None)
-        if cell:
-            metrics = cell.first[0].evaluation.metrics
+        shown = [cells[row.label, c.column] for c in row.cells if cells[row.label, c.column].answers]
+        for metrics in [cell.first[0].evaluation.metrics for cell in shown[:1]]:
             if len(metrics["accuracy_by_position"]) > 1:
-                curves.append(
-                    PositionCurve(row.label, metrics["accuracy_by_position"], metrics["interval_by_position"])
-                )
+                by_position = metrics["accuracy_by_position"], metrics["interval_by_position"]
+                curves.append(PositionCurve(row.label, *by_position))
     return curves
 
 
 def reliability_curves(cells: Sequence[Filled]) -> list[ReliabilityCurve]:
     """One for each recorded cell whose record keeps reliability bins."""
-    curves = []
-    for cell in cells:
-        metrics = cell.first[0].evaluation.metrics
-        if bins := metrics.get("reliability"):
-            label = f"{cell.row}, {cell.cell.column}"
-            curves.append(ReliabilityCurve(label, bins["confidence"], bins["accuracy"], bins["weight"], metrics["ece"]))
-    return curves
+    found = [(f"{c.row}, {c.cell.column}", c.first[0].evaluation.metrics) for c in cells]
+    binned = [(label, metrics["reliability"], metrics["ece"]) for label, metrics in found if metrics.get("reliability")]
+    return [ReliabilityCurve(label, b["confidence"], b["accuracy"], b["weight"], ece) for label, b, ece in binned]
 
 
-@dataclass(frozen=True)
-class CostPoint:
+class CostPoint(NamedTuple):
     label: str
     minutes: float
     accuracy: float

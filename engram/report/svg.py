@@ -52,25 +52,6 @@ def style_axes(axes: Axes, x_label: str, y_label: str) -> None:
     axes.set_axisbelow(True)
 
 
-def legend_rows(labels: list[str]) -> tuple[int, int]:
-    """Columns and rows of a legend above a drawing of about 430 pixels."""
-    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 24 else 1
-    return columns, -(-len(labels) // columns)
-
-
-def legend_above(figure: Figure, columns: int) -> None:
-    """One legend for the whole drawing, over it; handles are long enough to tell the dashes apart."""
-    figure.legend(
-        loc="outside upper left",
-        ncols=columns,
-        frameon=False,
-        labelcolor=INK,
-        fontsize=TEXT_SIZE,
-        handlelength=2.6,
-        borderaxespad=0.1,
-    )
-
-
 def to_svg(figure: Figure, description: str) -> str:
     """The drawing as an SVG element; ``description`` is what a screen reader says."""
     stream = io.StringIO()
@@ -126,14 +107,10 @@ def _classed(text: str) -> str:
     """Styles that occur three times or more said once; classes are named after the drawing, as a page holds several."""
     often = [style for style, times in Counter(re.findall(r'style="([^"]*)"', text)).items() if times > 2]
     prefix = "c" + hashlib.sha256(text.encode()).hexdigest()[:5]
-    rules = "".join(f".{prefix}-{number}{{{re.sub(r': |; ', _tight, style)}}}" for number, style in enumerate(often))
+    rules = "".join(f".{prefix}-{number}{{{re.sub(r'(?<=[:;]) ', '', style)}}}" for number, style in enumerate(often))
     for number, style in enumerate(often):
         text = text.replace(f'style="{style}"', f'class="{prefix}-{number}"')
     return f"<style>{rules}</style>{text}" if rules else text
-
-
-def _tight(sign: re.Match[str]) -> str:
-    return sign.group()[0]
 
 
 def _own_identifiers(text: str) -> str:

@@ -82,7 +82,7 @@ def test_an_unreadable_record_stops_the_rebuild(project: Path) -> None:
 
 def test_reports_do_not_import_torch(project: Path) -> None:
     script = (
-        "import sys, pathlib; from engram.report import terminal, figures, page, sections; "
+        "import sys, pathlib; from engram.report import figures, page, sections; "
         "sections.rebuild(pathlib.Path(sys.argv[1]), check=False); "
         "assert 'matplotlib' in sys.modules and 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )

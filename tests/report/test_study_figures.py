@@ -83,3 +83,13 @@ def test_the_cost_figure_numbers_its_points_and_ticks_minutes() -> None:
     drawing = cost_figure(points)
     assert texts(drawing)[-3:] == ["1", "2", "3"] and {"2", "5", "10", "20", "50"} <= set(texts(drawing))
     assert "--series-2" in drawing and "--series-2" not in cost_figure(points[:2])
+
+
+def test_a_legend_has_two_columns_only_where_names_are_short(tmp_path: Path) -> None:
+    run = add_record(tmp_path, "egnn/mini_5w1s")
+
+    def height(*labels: str) -> str:
+        return box_plots({label: [run] for label in labels}, "1-shot").partition(' height="')[2].partition('"')[0]
+
+    assert height("first", "second") == height("alone") == "267"
+    assert height("first", "a name that is far too long for half a drawing") == "284"
