@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from io import StringIO
 from itertools import pairwise
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from rich import box
 from rich.table import Table as TerminalTable
@@ -31,6 +31,8 @@ class Column(Generic[Row]):
     """aligned to the right"""
     places: tuple[str, ...] = ()
     """that show it, where a list of columns serves several; () = all"""
+    whole: bool = False
+    """on one line of a terminal, as figures are"""
     optional: bool = False
     """left out where no row has anything in it"""
     html: Callable[[Row], str] | None = None
@@ -77,16 +79,17 @@ class Table(Generic[Row]):
         return "\n\n".join(filter(None, (self.title, "\n".join(lines), self.note)))
 
     def terminal(self) -> TerminalTable:
-        """For a terminal: figures stay on one line, words wrap between words, none is cut."""
+        """For a terminal: figures stay on one line, words wrap between words, none is cut; all but a first line is dim."""
         layout = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
         table = TerminalTable(title=self.title or None, **layout)  # type: ignore[arg-type]
         for column in self.shown:
             words = " ".join([column.name, *map(column.value, self.full)]).split()
-            width = None if column.right else min(max(map(len, words), default=0), LONGEST)
-            side: Literal["left", "right"] = "right" if column.right else "left"
-            table.add_column(column.name, justify=side, min_width=width, no_wrap=column.right, overflow="fold")
+            whole, side = column.right or column.whole, "right" if column.right else "left"
+            width = None if whole else min(max(map(len, words), default=0), LONGEST)
+            table.add_column(column.name, justify=cast(Any, side), min_width=width, no_wrap=whole, overflow="fold")
         for row in self.full:
-            table.add_row(*(Text(c.value(row), c.style(row) if c.style else "") for c in self.shown))
+            lines = [(c.value(row).partition("\n"), c.style(row) if c.style else "") for c in self.shown]
+            table.add_row(*(Text.assemble((first, style), (end + rest, "dim")) for (first, end, rest), style in lines))
         return table
 
     def html(self, kind: str = "") -> str:
