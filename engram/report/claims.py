@@ -69,7 +69,8 @@ def _result(test: ClaimTest, cells: Cells, ledger: Ledger) -> TestResult:
     second = cells[test.study][test.second, test.second_column or test.column] if test.second else None
     for cell in (first, second):
         if cell is not None and not cell.answers:
-            return TestResult(None, missing_words(cell), measured=False)
+            command = f" (`{cell.command}`)" if cell.command else ""
+            return TestResult(None, f"{cell.row}, {cell.cell.column}: {cell.missing}{command}", measured=False)
     label = f"{test.label}: " if test.label else ""
     if test.kind == "reaches":
         return _reaches(test, first, label)
@@ -79,31 +80,18 @@ def _result(test: ClaimTest, cells: Cells, ledger: Ledger) -> TestResult:
     return _steadier(first, second, label) if test.kind == "steadier" else _higher(first, second, label)
 
 
-def missing_words(cell: Filled) -> str:
-    what = f"{cell.row}, {cell.cell.column}: {cell.missing}"
-    return f"{what} (`{cell.command}`)" if cell.command else what
-
-
 def _scale(*cells: Filled) -> str:
     return f" ({'; '.join(dict.fromkeys(scale_text(cell) for cell in cells))})"
-
-
-def _named(first: Filled, second: Filled) -> str:
-    """Two rows of one column, or two columns of one row."""
-    if first.row == second.row:
-        return f"{first.row}, {first.cell.column} minus {second.cell.column}"
-    return f"{first.row} minus {second.row}"
 
 
 def _higher(first: Filled, second: Filled, label: str) -> TestResult:
     first, second = alike(first, second)
     found = compare(first, second)
     assert found is not None
-    paired = "" if found.paired else ", not paired"
-    name = label or f"{_named(first, second)}: "
-    return TestResult(
-        found.mean > found.interval, f"{name}{found.points} points, {found.word}{paired}{_scale(first, second)}"
-    )
+    columns = f"{first.row}, {first.cell.column} minus {second.cell.column}: "
+    name = label or (columns if first.row == second.row else f"{first.row} minus {second.row}: ")
+    words = f"{name}{found.points} points, {found.word}{'' if found.paired else ', not paired'}"
+    return TestResult(found.mean > found.interval, f"{words}{_scale(first, second)}")
 
 
 def _reaches(test: ClaimTest, cell: Filled, label: str) -> TestResult:
@@ -119,9 +107,8 @@ def _steadier(first: Filled, second: Filled, label: str) -> TestResult:
     if spreads[0] is None or spreads[1] is None:
         words = f"{first.row} and {second.row} have one seed each, which shows no spread"
         return TestResult(None, words, measured=False)
-    shown = spreads[0] < spreads[1] and spread_ratio_is_clear(
-        spreads[1], spreads[0], len(second.first), len(first.first)
-    )
+    seeds = len(second.first), len(first.first)
+    shown = spreads[0] < spreads[1] and spread_ratio_is_clear(spreads[1], spreads[0], *seeds)
     words = f"spread over seeds {100 * spreads[0]:.2f} against {100 * spreads[1]:.2f} points"
     return TestResult(shown, f"{label}{words}, {'clear' if shown else 'inside the noise'}{_scale(first, second)}")
 

@@ -41,22 +41,19 @@ class EpisodePicture:
 
     def __post_init__(self) -> None:
         supports, queries, ways = len(self.images_support), len(self.images_query), len(self.class_names)
-        if len(self.support_labels) != supports or len(self.query_labels) != queries:
-            raise EngramError(
-                f"episode '{self.title}': {supports} support and {queries} query images but "
-                f"{len(self.support_labels)} and {len(self.query_labels)} labels: give one label for each image"
-            )
-        if np.shape(self.probabilities) != (queries, ways):
-            raise EngramError(
-                f"episode '{self.title}': probabilities have shape {np.shape(self.probabilities)} but "
-                f"{queries} queries and {ways} class names need ({queries}, {ways})"
-            )
-        nodes = supports + queries
-        if self.edges is not None and (np.ndim(self.edges) != 3 or np.shape(self.edges)[1:] != (nodes, nodes)):
-            raise EngramError(
-                f"episode '{self.title}': edges have shape {np.shape(self.edges)} but "
-                f"{supports} supports + {queries} queries need (layers, {nodes}, {nodes})"
-            )
+        labels, edges, nodes = (len(self.support_labels), len(self.query_labels)), self.edges, supports + queries
+        wrong = ""
+        if labels != (supports, queries):
+            wrong = f"{supports} support and {queries} query images but {labels[0]} and {labels[1]} labels: give one "
+            wrong += "label for each image"
+        elif np.shape(self.probabilities) != (queries, ways):
+            wrong = f"probabilities have shape {np.shape(self.probabilities)} but {queries} queries and {ways} class "
+            wrong += f"names need ({queries}, {ways})"
+        elif edges is not None and (np.ndim(edges) != 3 or np.shape(edges)[1:] != (nodes, nodes)):
+            wrong = f"edges have shape {np.shape(edges)} but {supports} supports + {queries} queries need (layers, "
+            wrong += f"{nodes}, {nodes})"
+        if wrong:
+            raise EngramError(f"episode '{self.title}': {wrong}")
 
 
 def class_letter(label: int) -> str:
@@ -103,15 +100,8 @@ def episode_matrix(picture: EpisodePicture) -> str:
 
 
 def _thumbnail(axes: Axes, image: np.ndarray, x: float, y: float) -> None:
-    axes.imshow(
-        image,
-        extent=(x + 0.04, x + 0.96, y + 0.96, y + 0.04),
-        cmap="gray",
-        vmin=0,
-        vmax=255,
-        interpolation="none",
-        aspect="auto",
-    )
+    place = x + 0.04, x + 0.96, y + 0.96, y + 0.04
+    axes.imshow(image, extent=place, cmap="gray", vmin=0, vmax=255, interpolation="none", aspect="auto")
     axes.add_patch(Rectangle((x + 0.04, y + 0.04), 0.92, 0.92, fill=False, edgecolor=INK, alpha=0.35, linewidth=0.7))
 
 

@@ -59,10 +59,6 @@ class SystemLine:
         return cost_texts(trainer.training, self.steps.get((trainer.recipe_digest, trainer.device)), trainer.device)
 
     @property
-    def protocol(self) -> str:
-        return describe_protocol(self.cell.protocol, markdown=True) if self.recipe else f"5-way {self.column}"
-
-    @property
     def audit(self) -> str:
         """What an audit found, and of which recipe where it is another: ``4 leaks``, ``clean, declared: company``."""
         if self.recipe is None or not (audit := self.cell.audit or alike_audit(self.recipe, self.ledger)):
@@ -81,7 +77,7 @@ def systems_table(
     columns: tuple[Column[SystemLine], ...] = (
         Column("System", lambda s: s.row.label),
         Column("Backbone", lambda s: s.recipe.backbone if s.recipe else s.row.backbone),
-        Column("Protocol", lambda s: s.protocol),
+        Column("Protocol", lambda s: describe_protocol(s.cell.protocol, True) if s.recipe else f"5-way {s.column}"),
         Column("Paper, %", lambda s: paper_text(s.cell), right=True),
         Column("Published, %", lambda s: plus_minus(s.cell.cell.published, s.cell.cell.published_interval), right=True),
         Column("Ours, %", lambda s: ours_text(s.cell, runs), right=True),

@@ -79,7 +79,7 @@ class Table(Generic[Row]):
         return "\n\n".join(filter(None, (self.title, "\n".join(lines), self.note)))
 
     def terminal(self) -> TerminalTable:
-        """For a terminal: figures stay on one line, words wrap between words, none is cut; all but a first line is dim."""
+        """Figures stay on one line, words wrap between words, none is cut; of several lines the first is bright."""
         layout = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
         table = TerminalTable(title=self.title or None, **layout)  # type: ignore[arg-type]
         for column in self.shown:
