@@ -41,9 +41,9 @@ def predict(
     if json or csv:
         print(answers.to_json() if json else answers.to_csv(), end="\n" if json else "")
     else:
-        from engram.report.console import answers_text
+        from engram.report.rows import answers_table
 
-        print(answers_text(answers.rows()))
+        print(answers_table(answers.rows()).text())
     for _, why in answers.unreadable:
         print(f"left out: {why}", file=sys.stderr)
 

@@ -36,11 +36,11 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
     Args:
         recipe: a name such as cml_bgnn/glyphs_5w1s (see engram list) or the path of a TOML file
     """
-    from engram.report.console import record_table
+    from engram.report.rows import record_table
     from engram.training.experiment import train as call
 
     run = call(recipe, **options.given())
-    Console().print(record_table(run.record))
+    Console().print(record_table(run.record).terminal())
     print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")
     if run.record.note != options.note:  # what went wrong on the way
         print(f"engram: {run.record.note}", file=sys.stderr)

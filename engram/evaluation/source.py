@@ -152,7 +152,7 @@ def _untrained(model: str, recipe: str | None, on_features: bool) -> Source:
     asked = own = load_recipe(recipe)
     if asked.method != model:
         name = f"{model}/{asked.name.split('/')[-1]}"  # its own, or the floor would pass as the recipe's result
-        own = replace(asked, name=name, method=model, method_settings={}, paper=None)
+        own = replace(asked, name=name, method=model, method_settings={})
         if not on_features:
             own = replace(own, backbone="flatten", backbone_settings={}, backbone_weights="")
 

@@ -105,20 +105,6 @@ class TestSettings(Tasks):
 
 
 @dataclass(frozen=True)
-class PaperRow:
-    """The published figure this recipe is set beside."""
-
-    table: str
-    row: str
-    accuracy: float
-    interval: float = 0.0
-    note: str = ""
-    published: float = 0.0
-    """the figure in the system's own paper or code for this setting; 0 = none"""
-    published_interval: float = 0.0
-
-
-@dataclass(frozen=True)
 class Recipe:
     name: str
     """method and variant, cml_bgnn/mini_5w1s, or the name of a file of one's own"""
@@ -133,7 +119,6 @@ class Recipe:
     """run or checkpoint folder, of any method, whose backbone this one starts from; "" = from the seed"""
     method_settings: dict[str, Any] = field(default_factory=dict)
     """[method] keywords, checked against the method's Config"""
-    paper: PaperRow | None = None
 
     def __post_init__(self) -> None:
         spellings.respell(self)
@@ -147,7 +132,9 @@ class Recipe:
 
 
 def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
-    """Of all that decides the result, from `Recipe.to_dict`: name, description and paper figure do not.
+    """Of all that decides the result, from `Recipe.to_dict`: name and description do not.
+
+    Nor does the published figure that recipes once stated.
 
     ``without_seed``: runs that differ in their seed alone have the same digest.
     """
@@ -164,8 +151,11 @@ def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
 
 
 def recipe_from_saved(saved: Mapping[str, Any], where: str) -> Recipe:
-    """A recipe from what `Recipe.to_dict` gave; ``where`` is what an error calls it."""
-    raw = dict(saved)
+    """A recipe from what `Recipe.to_dict` gave; ``where`` is what an error calls it.
+
+    The published figure that earlier ones state is left out.
+    """
+    raw = {key: value for key, value in saved.items() if key != "paper"}
     raw["method"] = {"name": raw["method"], **raw.pop("method_settings")}
     backbone = {"name": raw["backbone"], "weights": raw.pop("backbone_weights", ""), **raw.pop("backbone_settings")}
     raw["backbone"], name = backbone, raw.pop("name")
@@ -173,7 +163,7 @@ def recipe_from_saved(saved: Mapping[str, Any], where: str) -> Recipe:
 
 
 def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
-    """A recipe from parsed TOML; sub-tables ``data``, ``train``, ``test``, ``backbone``, ``method``, ``paper``."""
+    """A recipe from parsed TOML; sub-tables ``data``, ``train``, ``test``, ``backbone``, ``method``."""
     raw = dict(raw)
     method, backbone = raw.pop("method", None), raw.pop("backbone", {"name": "conv4"})
     if not isinstance(method, dict) or not isinstance(method.get("name"), str):
@@ -182,7 +172,12 @@ def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
         raise EngramError(f'{where}: the [backbone] table needs a name, such as name = "conv4"')
     if not isinstance(backbone.get("weights", ""), str):
         raise EngramError(f"{where} [backbone]: weights = {backbone['weights']!r} does not fit; it takes a text")
-    tables = {"data": DataSettings, "train": TrainSettings, "test": TestSettings, "paper": PaperRow}
+    tables = {"data": DataSettings, "train": TrainSettings, "test": TestSettings}
+    if "paper" in raw:
+        raise EngramError(
+            f"{where}: a published figure stands in a study, not in a recipe: take [paper] out and give the cell of a "
+            "study of yours that names this recipe paper = ACCURACY and interval = HALF_WIDTH (docs/studies.md)"
+        )
     for key in raw:
         if key not in (*tables, "description"):
             raise EngramError(f"{where}: unknown key '{key}'{nearest(key, [*tables, 'method', 'backbone'])}")

@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from engram.card import REVISIONS, MethodCard
-from engram.errors import EngramError, nearest
-from engram.ledger import RunRecord
+from engram.errors import EngramError
 
 METHODS = Path(__file__).parent.parent / "methods"
 NAMES = {"MethodCard": MethodCard, "REVISIONS": REVISIONS}
@@ -48,7 +47,7 @@ def system_name(method: str) -> str:
     return cards[method].title if method in cards else method
 
 
-def departures_section(name: str, records: Sequence[RunRecord], runs: str) -> str:
+def departures_section(name: str) -> str:
     """A numbered line for each departure, its subject bold, and one for each revision."""
     card = method_cards()[name]
     parts = [_numbered(card.departures, ". ") or NONE]
@@ -62,8 +61,3 @@ def _numbered(lines: Sequence[str], after: str) -> str:
     """``Alpha. Paper: learned.`` -> ``1. **Alpha.** Paper: learned.``; the subject ends ``after`` this mark."""
     cut = [line.partition(after) for line in lines]
     return "\n".join(f"{number}. **{head}{mark.strip()}** {rest}" for number, (head, mark, rest) in enumerate(cut, 1))
-
-
-def check_departures_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
-    if name not in method_cards():
-        raise EngramError(f"{where}: 'departures:begin {name}' names no method{nearest(name, method_cards())}")

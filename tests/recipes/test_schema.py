@@ -6,7 +6,7 @@ import pytest
 from minimal import RECIPE
 
 from engram.errors import EngramError
-from engram.recipes.schema import recipe_from_dict
+from engram.recipes.schema import digest_of, recipe_from_dict, recipe_from_saved
 
 
 def test_equal_settings_have_equal_digests_whatever_their_name() -> None:
@@ -55,8 +55,18 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
     [
         ({"method": "proto_net"}, r"a \[method\] table with a name is needed"),
         ({"trian": {}}, "unknown key 'trian'; did you mean 'train'"),
+        (
+            {"paper": {"accuracy": 50.0}},
+            r"x.toml: a published figure stands in a study.* paper = ACCURACY .*studies",
+        ),
     ],
 )
 def test_bad_recipes_get_one_sentence(change: dict[str, object], sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence):
         recipe_from_dict({**RECIPE, **change}, "x", "x.toml")
+
+
+def test_a_saved_recipe_that_states_a_published_figure_is_read_and_keeps_its_digest() -> None:
+    recipe = recipe_from_dict(RECIPE, "a", "a.toml")
+    saved = {**recipe.to_dict(), "paper": {"table": "Table 1", "row": "EGNN", "accuracy": 58.65}}
+    assert recipe_from_saved(saved, "a record") == recipe and digest_of(saved) == recipe.digest

@@ -9,8 +9,8 @@ import pytest
 from engram.errors import EngramError
 from engram.methods import METHODS
 from engram.report.cards import METHODS as FOLDER
-from engram.report.cards import _card, check_departures_section, departures_section, method_cards, system_name
-from engram.report.tables import PAGELESS
+from engram.report.cards import _card, departures_section, method_cards, system_name
+from engram.report.results import PAGELESS
 
 PAGES = FOLDER.parent.parent / "docs/methods"
 
@@ -42,18 +42,16 @@ def test_a_page_is_headed_by_the_title_and_shows_the_departures_of_the_card(stem
 
 
 def test_the_section_numbers_departures_and_then_revisions() -> None:
-    text = departures_section("tadam", [], "")
+    text = departures_section("tadam")
     first, since = text.split("Changes of behaviour")
     assert first.startswith("1. **Base classes in running statistics.** Public code: ")
     assert "3. **Alpha.** Paper: learned. Public code: fixed, 7.5. Ours: fixed, 7.5." in first
     assert "1. **base classes:**" in since and "2. **task embedding:**" in since
-    assert departures_section("proto_memory", [], "") == "None are known."
-    assert "**Temperature.** Paper: 1" in departures_section("proto_net", [], "")
+    assert departures_section("proto_memory") == "None are known."
+    assert "**Temperature.** Paper: 1" in departures_section("proto_net")
 
 
-def test_an_unknown_method_and_a_card_that_is_not_written_out_are_told(tmp_path: Path) -> None:
-    with pytest.raises(EngramError, match="docs/x.md: 'departures:begin protonet' names no method; did you mean 'prot"):
-        check_departures_section("protonet", "docs/x.md", [])
+def test_a_card_that_is_not_written_out_is_told(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("TITLE = 'a'\ncard = MethodCard(title=TITLE, paper='b')\n")
     with pytest.raises(EngramError, match="own.py cannot be read without importing it .*'TITLE'.*: write its values"):
         _card(tmp_path / "own.py")
