@@ -16,8 +16,10 @@ from engram.recipes.checks import check_recipe
 from engram.recipes.structure import structure
 
 LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milestones", "milestone_factors", "nesterov"}
+LATER |= {"train_classes"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
-LATER |= {"query_balance", "dirichlet_alpha", *LATER_OF_PROTOCOLS}
+LATER |= {"query_balance", "dirichlet_alpha", "average", "crop_area", "crop_aspect", "teacher"}
+LATER |= {*LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
 
@@ -37,8 +39,14 @@ class DataSettings(Tasks):
     """[least, greatest] pool_classes, drawn anew for every step; [] = always pool_classes"""
     normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "relation", "none"] = "unit"
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
+    crop_area: tuple[float, ...] = (0.7, 1.0)
+    """[least, greatest] share of the image's area that "standard" shows"""
+    crop_aspect: tuple[float, ...] = (1.0, 1.0)
+    """[least, greatest] width / height of that window, such as [0.75, 1.3333]; sides end with the image"""
     class_batch: int = 0
     """images of base classes per step, drawn evenly over all images of the training split, beside the tasks"""
+    train_classes: tuple[int, ...] = ()
+    """[first, end) classes of the training split, in its order, that are trained on, such as [0, 32]; [] = all"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,8 @@ class TrainSettings:
     norm_start: Literal["ones", "uniform"] = "ones"
     """weights of BatchNorm at the start, in backbone and head: 1 (or as a backbone with a rule of its own has them),
     or uniform in (0, 1) as PyTorch drew them before 1.2"""
+    average: float = 0.0
+    """decay of the moving average of the weights, which validation compares with the last; 0 = none, often 0.999"""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 applies where the device has it; on the CPU training stays fp32; products in fp32 are TF32 ones on a GPU"""
     validate_every: int = 1000
@@ -77,6 +87,9 @@ class TrainSettings:
     """queries per class in validation; 0 = the first of [test] n_query. More of them choose weights by less chance."""
     freeze_backbone: bool = False
     """the backbone stays as it is, in evaluation mode; the rest is trained"""
+    teacher: str = ""
+    """run or checkpoint folder of an earlier stage one over the same classes: stage one learns from its answers beside
+    the labels; "" = none"""
     select_on_test: bool = False
     """weights are chosen on the test split, as some public code does: only to reproduce that, the audit calls it"""
 

@@ -135,7 +135,8 @@ def our_figure(row: ResultRow) -> str:
 
 
 def trained_part(training: Mapping[str, Any]) -> str:
-    """``the first 380 images of each class`` where a head saw features of a part of the images alone; "" otherwise."""
+    """``the first 380 images of each class`` where a head saw features of a part of the images alone, or how
+    it saw them; "" otherwise."""
     return str(training.get("features") or "").partition("; ")[2]
 
 

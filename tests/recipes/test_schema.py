@@ -26,7 +26,11 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"data": {"dataset": "glyphs", "stream_length_range": [2, 4]}},
         {"data": {"dataset": "glyphs", "pool_range": [5, 9]}},
         {"data": {"dataset": "glyphs", "recurrence_gap": 2}},
+        {"data": {"dataset": "glyphs", "augmentation": "standard"}},
+        {"data": {"dataset": "glyphs", "augmentation": "standard", "crop_area": [0.2, 1]}},
+        {"data": {"dataset": "glyphs", "augmentation": "standard", "crop_aspect": [0.75, 1.5]}},
         {"data": {"dataset": "glyphs", "drift": 0.1}},
+        {"data": {"dataset": "glyphs", "train_classes": [0, 9]}},
         {"test": {"recurrence_gap": 2}},
         {"test": {"drift": 0.1}},
         {"train": {"iterations": 10, "sequences": 2, "freeze_backbone": True}},
@@ -34,12 +38,14 @@ def test_later_keys_enter_a_digest_only_where_they_are_used() -> None:
         {"backbone": {"name": "conv4", "weights": "runs/a"}},
         {"backbone": {"name": "conv4", "weights": "./runs/a"}},
         {"train": {"iterations": 10, "sequences": 2, "norm_start": "uniform"}},
+        {"train": {"iterations": 10, "sequences": 2, "average": 0.999}},
+        {"train": {"iterations": 10, "sequences": 2, "teacher": "runs/a"}},
         {"data": {"dataset": "glyphs", "drop_unlabelled": True}},
         {"test": {"drop_unlabelled": True}},
         {"train": {"iterations": 10, "sequences": 2, "schedule": "milestones", "milestones": [5]}},
     )
     recipes = [recipe_from_dict({**RECIPE, **change}, "a", "a.toml") for change in changes]
-    assert len({plain.digest, *(r.digest for r in recipes)}) == 17
+    assert len({plain.digest, *(r.digest for r in recipes)}) == 23
     (weights,) = {r.backbone_weights for r in recipes if r.backbone_weights == "runs/a"}
     assert weights == "runs/a" and not any(r.backbone_settings for r in recipes)
 
