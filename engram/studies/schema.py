@@ -68,9 +68,22 @@ class Cell:
     minutes: float | None = None
     """time box of scale short in place of the study's; 0 = none"""
 
+    @property
+    def paper_text(self) -> str:
+        """``88.62 ± 0.43``; "" for none"""
+        return _plus_minus(self.paper, self.interval)
+
+    @property
+    def published_text(self) -> str:
+        return _plus_minus(self.published, self.published_interval)
+
     def recipes(self, scale: ScaleName) -> tuple[str, ...]:
         """Recipes of a scale, the one that is run first; empty where the cell has none at that scale."""
         return self.short if scale == "short" else (self.recipe,) if self.recipe else ()
+
+
+def _plus_minus(figure: float, interval: float) -> str:
+    return (f"{figure:.2f} ± {interval:.2f}" if interval else f"{figure:.2f}") if figure else ""
 
 
 @dataclass(frozen=True)
