@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,10 @@ from torch import Tensor
 from engram.errors import EngramError
 from engram.ledger import new_run_id
 from engram.machine.interruptions import RunLock
-from engram.models.checkpoint import RunState, last_step, load, load_method, save
+from engram.models.checkpoint import RunState, load, load_method, save
+from engram.models.run_folder import OWN, refuse_run
 from engram.nn.bayes import FIELDS
+from engram.places import remove_own
 from engram.recipes import load_recipe
 
 ENCODER, GRAPH = "enc_module_state_dict", "gnn_module_state_dict"
@@ -178,12 +179,11 @@ def convert(file: Path, out: Path) -> Path:
         validation_seconds=0.0,
     )
     with RunLock(out):
-        if kept := last_step(out):
-            raise EngramError(f"{out} holds a run up to {kept.name}: choose another folder")
+        refuse_run(out)
         folder = save(out, state, {"weights": tensors, "optimiser": {}, "random": {}})
         try:
             load_method(load(folder), torch.device("cpu"))  # sizes fit each other, or it is told now, not at the bench
         except EngramError as error:
-            shutil.rmtree(folder)
+            remove_own(folder, OWN)
             raise EngramError(str(error).replace(str(folder), str(file))) from error
     return folder

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -27,13 +26,13 @@ from engram.errors import EngramError
 from engram.ledger import software_versions
 from engram.models.build import build_method
 from engram.models.rounding import restored
+from engram.models.run_folder import choose, last_step, numbered, publish, remove, way_out
 from engram.places import located
 from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.types import Method
 
 FORMAT_VERSION = 1
 PARTS = ("weights", "optimiser", "random")
-_FOLDER = re.compile(r"(step|best)-(\d{8,})")
 
 
 @dataclass(frozen=True)
@@ -85,12 +84,12 @@ class Checkpoint:
             data = path.read_bytes()
             expected = self.state.digests.get(part)
             if expected and hashlib.sha256(data).hexdigest() != expected:
-                raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {_way_out(self.folder)}")
+                raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {way_out(self.folder)}")
             return restored(tensors_from_bytes(data))
         except FileNotFoundError as error:
-            raise EngramError(f"the checkpoint {self.folder} lacks {path.name}: {_way_out(self.folder)}") from error
+            raise EngramError(f"the checkpoint {self.folder} lacks {path.name}: {way_out(self.folder)}") from error
         except (OSError, SafetensorError) as error:
-            raise EngramError(f"{path} cannot be read ({error}): {_way_out(self.folder)}") from error
+            raise EngramError(f"{path} cannot be read ({error}): {way_out(self.folder)}") from error
 
     @property
     def recipe(self) -> Recipe:
@@ -106,8 +105,7 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
     temporary, linked = run_folder / ".saving", run_folder / ".saving-best"
     step = run_folder / f"step-{state.iteration:08d}"
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(linked, ignore_errors=True)
+        remove(temporary, linked)
         temporary.mkdir(parents=True)
         digests = {}
         for part in PARTS:
@@ -120,8 +118,8 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
         _write(temporary / "state.json", text.encode())
         if best:  # first, so that no step folder ever speaks of a best one that is not there
             shutil.copytree(temporary, linked, copy_function=_link)
-            _publish(linked, run_folder / f"best-{state.iteration:08d}")
-        _publish(temporary, step)
+            publish(linked, run_folder / f"best-{state.iteration:08d}")
+        publish(temporary, step)
     except OSError as error:
         kept = last_step(run_folder)
         raise EngramError(
@@ -129,11 +127,11 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
             + (f"resume, {kept.name} is kept" if kept else "start again, no earlier checkpoint is there")
         ) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(linked, ignore_errors=True)
-    _remove_older(run_folder, "step", step)
-    if best:
-        _remove_older(run_folder, "best", run_folder / f"best-{state.iteration:08d}")
+        remove(temporary, linked)
+    remove(*(path for _, path in numbered(run_folder, "step") if path != step))
+    # A crash between best and step leaves a best one that the run, resumed from before it, has never seen.
+    newest = state.iteration if best or state.best_accuracy is None else state.best_iteration
+    remove(*(path for number, path in numbered(run_folder, "best") if number > newest or (best and number < newest)))
     return step
 
 
@@ -142,7 +140,7 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
 
     With ``method`` a checkpoint of another method is refused.
     """
-    folder = path if ((path := located(path)) / "state.json").exists() else _choose(path, which)
+    folder = path if ((path := located(path)) / "state.json").exists() else choose(path, which)
     where = folder / "state.json"
     try:
         raw = json.loads(where.read_text())
@@ -156,9 +154,9 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
         raw = spellings.saved_today({**raw, "image_shape": tuple(raw["image_shape"])})
         state = RunState(**{f.name: raw[f.name] for f in fields(RunState) if f.name in raw})
     except FileNotFoundError as error:
-        raise EngramError(f"the checkpoint {folder} lacks state.json: {_way_out(folder)}") from error
+        raise EngramError(f"the checkpoint {folder} lacks state.json: {way_out(folder)}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EngramError(f"{where} is not the state of a checkpoint ({error}): {_way_out(folder)}") from error
+        raise EngramError(f"{where} is not the state of a checkpoint ({error}): {way_out(folder)}") from error
     if method is not None and state.method != method:
         raise EngramError(f"the checkpoint {folder} is of method '{state.method}' but '{method}' was asked for")
     return Checkpoint(folder, state)
@@ -191,11 +189,6 @@ def _shape(tensor: Tensor | None) -> str:
     return "absent" if tensor is None else "x".join(map(str, tensor.shape)) or "a single number"
 
 
-def last_step(run_folder: Path) -> Path | None:
-    """The newest ``step-`` folder of a run, if it has one."""
-    return _found(run_folder).get("step")
-
-
 def _write(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
@@ -208,43 +201,3 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)  # the best checkpoint costs no space while it is also the last
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _publish(temporary: Path, final: Path) -> None:
-    """Give a complete folder its name; one of that name from before is moved aside first and then removed."""
-    aside = final.with_name(".replaced")
-    shutil.rmtree(aside, ignore_errors=True)
-    if final.exists():
-        os.replace(final, aside)
-    os.replace(temporary, final)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _found(run_folder: Path) -> dict[str, Path]:
-    """The newest folder of each kind."""
-    found = [(int(m[2]), m[1], p) for p in run_folder.glob("*-*") if (m := _FOLDER.fullmatch(p.name)) and p.is_dir()]
-    return {kind: path for _, kind, path in sorted(found)}
-
-
-def _remove_older(run_folder: Path, kind: str, newest: Path) -> None:
-    for path in run_folder.glob(f"{kind}-*"):
-        if _FOLDER.fullmatch(path.name) and path != newest:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _choose(path: Path, which: str) -> Path:
-    if not path.exists():
-        raise EngramError(f"there is no checkpoint at {path}: give a run folder or one of its step- or best- folders")
-    if _FOLDER.fullmatch(path.name):
-        raise EngramError(f"the checkpoint {path} lacks state.json: {_way_out(path)}")
-    found = _found(path) if path.is_dir() else {}
-    order = ("best", "step") if which == "best" else ("step", "best")
-    for kind in order:
-        if kind in found:
-            return found[kind]
-    raise EngramError(f"{path} is not a checkpoint: it has neither a state.json nor step- or best- folders")
-
-
-def _way_out(folder: Path) -> str:
-    others = [p for p in _found(folder.parent).values() if p != folder]
-    return f"use {others[0]} instead" if others else "copy it again from its source, or train again"

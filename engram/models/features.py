@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from engram.data.datasets import open_split
-from engram.data.store import SplitSource, Store, build
+from engram.data.store import SplitSource, Store, build, check_replaceable
 from engram.errors import EngramError
 from engram.machine.device import choose_device
 from engram.models.checkpoint import Checkpoint, load, load_method
@@ -63,6 +63,8 @@ def write_features(
 
     ``dataset`` is the one the checkpoint was trained on where not given; ``stores`` are used in place of opening it.
     """
+    for split in splits:
+        check_replaceable(out / split)  # now, not after minutes of work
     found, where = load(checkpoint), choose_device(device)
     method = load_method(found, where)
     name = dataset or found.recipe.data.dataset

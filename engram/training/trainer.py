@@ -15,6 +15,7 @@ from engram.evaluation.source import check_can_answer
 from engram.ledger import new_run_id
 from engram.models import checkpoint as checkpoints
 from engram.models.build import build_method, revisions
+from engram.models.run_folder import last_step
 from engram.recipes.protocols import training_protocol, training_ranges, validation_protocol, validation_split
 from engram.recipes.schema import Recipe
 from engram.training.batches import BatchSource, check_ranges, place, random_state, restore_random_state
@@ -78,7 +79,7 @@ class Trainer:
 
     def begin(self, resume: bool) -> None:
         """Start in a folder without a run, or go on from the last step of the run there."""
-        last = checkpoints.last_step(self.folder)
+        last = last_step(self.folder)
         if last and not resume:
             raise EngramError(f"{self.folder} holds a run up to {last.name}: resume it, or choose another folder")
         saved = checkpoints.load(self.folder, "last", self.recipe.method) if resume else None
@@ -145,7 +146,7 @@ class Trainer:
                 raise EngramError(f"the weights ({name}) are not finite after step {self.iteration}: {self._kept()}")
 
     def _kept(self, way_out: str = LOWER_RATE) -> str:
-        last = checkpoints.last_step(self.folder)
+        last = last_step(self.folder)
         kept = f"the last good checkpoint {last} is kept" if last else f"no checkpoint was written to {self.folder} yet"
         return f"{kept}; start again in another folder with {way_out}"
 

@@ -1,0 +1,37 @@
+"""The folders of a run: what another hand put there stays, and a best one that no step knows of goes."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from toy_run import go
+
+from engram.models.checkpoint import PARTS, load, save
+from engram.models.run_folder import found, last_step
+
+
+def save_at(run: Path, iteration: int) -> None:
+    last = load(run, "last")
+    save(run, replace(last.state, iteration=iteration), {part: last.tensors(part) for part in PARTS})  # type: ignore[arg-type]
+
+
+def test_files_of_another_hand_stay(tmp_path: Path) -> None:
+    go(tmp_path)
+    (tmp_path / "step-00000006" / "notes.txt").write_text("mine")
+    (tmp_path / ".saving").mkdir()
+    (tmp_path / ".saving" / "state.json").write_text("left by a crash")
+    save_at(tmp_path, 8)
+    assert [p.name for p in (tmp_path / "step-00000006").iterdir()] == ["notes.txt"]
+    assert last_step(tmp_path) == tmp_path / "step-00000008" and not (tmp_path / ".saving").exists()
+
+
+def test_a_best_one_left_by_a_crash_goes_with_the_next_save(tmp_path: Path) -> None:
+    """It was published, its step was not: the run went on from a step that never saw it."""
+    go(tmp_path)
+    known, stale = found(tmp_path)["best"], tmp_path / "best-00000007"
+    shutil.copytree(known, stale)
+    assert load(tmp_path).folder == stale
+    save_at(tmp_path, 8)
+    assert not stale.exists() and load(tmp_path).folder == known
