@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
+from engram.files import remove_own
 from engram.ledger import new_run_id
 from engram.machine.interruptions import RunLock
 from engram.models.checkpoint import RunState, load, load_method, save
 from engram.models.run_folder import OWN, refuse_run
 from engram.nn.bayes import FIELDS
-from engram.places import remove_own
 from engram.recipes import load_recipe
 
 ENCODER, GRAPH = "enc_module_state_dict", "gnn_module_state_dict"

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from engram.data.formats.form import SplitSource
 from engram.errors import EngramError
-from engram.places import remove_own
+from engram.files import remove_own
 
 STORE_VERSION = 1
 FILES = ("images.npy", "offsets.npy", "store.json")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engram.errors import EngramError
-from engram.places import remove_own
+from engram.files import remove_own
 
 OWN = ("*.safetensors", "state.json")
 """files of a checkpoint; no other is ever deleted"""

@@ -13,7 +13,7 @@ from engram.errors import EngramError, nearest
 from engram.protocol import LATER as LATER_OF_PROTOCOLS
 from engram.protocol import Tasks
 from engram.recipes.checks import check_recipe
-from engram.recipes.structure import structure
+from engram.structure import structure
 
 LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milestones", "milestone_factors", "nesterov"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from engram.errors import EngramError, nearest
-from engram.recipes.structure import structure
+from engram.structure import structure
 from engram.studies.checks import check_study
 
 STUDIES_FOLDER = Path(__file__).parent

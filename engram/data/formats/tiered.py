@@ -21,7 +21,7 @@ import numpy as np
 
 from engram.data.formats.form import Form, SplitReading, SplitSource, split_files
 from engram.data.formats.images import decode_image, fit_array
-from engram.data.formats.pickles import load_dict, load_pickle
+from engram.data.formats.unpickling import load_dict, load_pickle
 from engram.errors import EngramError
 
 IMAGE_SHAPE = (3, 84, 84)

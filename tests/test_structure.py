@@ -10,7 +10,7 @@ from minimal import RECIPE
 
 from engram.errors import EngramError
 from engram.recipes.schema import recipe_from_dict
-from engram.recipes.structure import structure
+from engram.structure import structure
 
 
 @pytest.mark.parametrize(
