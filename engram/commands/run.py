@@ -46,20 +46,29 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
         print(f"engram: {run.record.note}", file=sys.stderr)
 
 
-def features(model: flags.Model, out: flags.Target, data: flags.Data = None, device: flags.Device = "auto") -> None:
+def features(
+    model: flags.Model,
+    out: flags.Target,
+    data: flags.Data = None,
+    device: flags.Device = "auto",
+    trust_code: flags.TrustCode = False,
+) -> None:
     """Write what a trained encoder sees of its dataset as feature stores, for training and tests on frozen features.
 
     Args:
         model: run or checkpoint folder
         out: folder for one store per split
     """
+    from engram.models.build import trusting_code
     from engram.models.features import write_features
 
-    for split, store in write_features(Path(model), out, data=data, device=device).items():
+    with trusting_code(trust_code):
+        written = write_features(Path(model), out, data=data, device=device)
+    for split, store in written.items():
         print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
 
 
-def attach(head: flags.First, encoder: flags.Second, out: flags.Target) -> None:
+def attach(head: flags.First, encoder: flags.Second, out: flags.Target, trust_code: flags.TrustCode = False) -> None:
     """Put a head trained on frozen features back on its encoder: one checkpoint, in half precision, that sees images.
 
     Args:
@@ -67,9 +76,11 @@ def attach(head: flags.First, encoder: flags.Second, out: flags.Target) -> None:
         encoder: run folder the features came from
         out: run folder to write
     """
+    from engram.models.build import trusting_code
     from engram.models.packing import attach as call
 
-    print(f"wrote {call(head, encoder, out)}")
+    with trusting_code(trust_code):
+        print(f"wrote {call(head, encoder, out)}")
 
 
 def pack(run: flags.Model, out: flags.Target, bits: flags.Bits = 16) -> None:

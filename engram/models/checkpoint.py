@@ -24,7 +24,7 @@ from torch import Tensor
 from engram import spellings
 from engram.errors import EngramError
 from engram.ledger import software_versions
-from engram.models.build import build_method
+from engram.models.build import build_method, check_code
 from engram.models.rounding import restored
 from engram.models.run_folder import choose, last_step, numbered, publish, remove, way_out
 from engram.places import located
@@ -93,8 +93,10 @@ class Checkpoint:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe the run was started with."""
-        return recipe_from_saved(self.state.recipe, f"{self.folder}/state.json")
+        """The recipe the run was started with; refused where it names code that nobody said may run."""
+        recipe = recipe_from_saved(self.state.recipe, f"{self.folder}/state.json")
+        check_code(recipe, f"{self.folder}/state.json")
+        return recipe
 
 
 def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, Tensor]], best: bool = False) -> Path:

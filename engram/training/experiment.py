@@ -18,7 +18,7 @@ from engram.evaluation.evaluate import Result, evaluate
 from engram.ledger import RunRecord, check_results_folder, new_record, run_stem, write_record
 from engram.machine.device import choose_device, describe_device, kept_memory
 from engram.machine.failures import explain
-from engram.models.build import resolve_method, revisions
+from engram.models.build import resolve_method, revisions, trusting_code
 from engram.models.features import SPLITS, check_maker, open_stores
 from engram.options import TrainKeywords, TrainOptions
 from engram.recipes import Recipe, check_recipe, load_recipe
@@ -98,7 +98,7 @@ def train(
     - max_minutes, whole_run, resume, plain, micro_batch: how far and how;
     - features: a folder of `engram.models.features.write_features`, used in place of the dataset's images;
     - test = False ends after training; predictions, note, out, results: what is kept, and where;
-    - data, device.
+    - data, device; trust_code: import a class that a run it starts from names.
     """
     how = TrainOptions.read("train", options)
     results = Path(how.results)
@@ -114,16 +114,17 @@ def train(
     blank = new_record("train", chosen, describe_device(where), len(revisions(chosen)), note=how.note)
     clock = time.monotonic()
     try:
-        outcome = run_loop(
-            chosen,
-            opened,
-            folder,
-            device=where,
-            resume=how.resume,
-            limits=Limits(how.max_minutes, whole_run=how.whole_run),
-            running=Running(plain=how.plain, micro_batch=how.micro_batch, progress=progress),
-            on_validation=on_validation,
-        )
+        with trusting_code(how.trust_code):  # of a run it starts from
+            outcome = run_loop(
+                chosen,
+                opened,
+                folder,
+                device=where,
+                resume=how.resume,
+                limits=Limits(how.max_minutes, whole_run=how.whole_run),
+                running=Running(plain=how.plain, micro_batch=how.micro_batch, progress=progress),
+                on_validation=on_validation,
+            )
         tests = _test(outcome, chosen, opened, where, progress) if how.test and outcome.status == "finished" else ()
     except Exception as error:
         shown = explain(error, chosen, where)
