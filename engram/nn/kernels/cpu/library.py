@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engram.nn.kernels.cpu.checks import check_call
+
 SOURCES = ("winograd.c", "stem.c", "norm.c")
 OPTIONS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 FOLDER = Path(__file__).parent
@@ -149,8 +151,7 @@ class Sizes(ctypes.Structure):
 
 
 def call(name: str, *tensors: Tensor | None, sizes: Sizes) -> None:
-    """A kernel on the storage of contiguous tensors; None is NULL."""
-    for tensor in tensors:
-        assert tensor is None or (tensor.device.type == "cpu" and tensor.is_contiguous()), f"{name} was given a view"
+    """A kernel on the storage of contiguous tensors; None is NULL. What does not fit its sizes is a ValueError."""
+    check_call(name, tensors, sizes)
     pointers = [ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors]
     getattr(library(), name)(*pointers, ctypes.byref(sizes))
