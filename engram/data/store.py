@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ from torch import Tensor
 
 from engram.data.formats.form import SplitSource
 from engram.errors import EngramError
-from engram.files import remove_own
+from engram.files import open_regular, read_json, remove_own
+from engram.structure import structure
 
 STORE_VERSION = 1
 FILES = ("images.npy", "offsets.npy", "store.json")
@@ -109,22 +111,45 @@ class Store:
     def open(cls, folder: Path) -> Store:
         """Open a built store in milliseconds: files are mapped, not read."""
         try:
-            raw = json.loads((folder / "store.json").read_text())
+            raw = read_json(folder / "store.json")
+            if not isinstance(raw, dict) or not isinstance(raw.get("version"), int):
+                raise ValueError("store.json has no version")
             if raw["version"] > STORE_VERSION:
                 raise EngramError(
                     f"{folder}/store.json has version {raw['version']} but this Engram reads up to {STORE_VERSION}: "
                     f"update Engram, or delete the folder to build it again"
                 )
-            raw["class_names"] = tuple(raw["class_names"])
-            mapped = np.load(folder / "images.npy", mmap_mode="c")
-            offsets = np.load(folder / "offsets.npy")
-            if len(mapped) != offsets[-1]:
-                raise ValueError("row counts differ")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            info = structure(raw, StoreInfo, "store.json")
+            images = torch.from_numpy(_mapped(folder / "images.npy", "c"))
+            offsets = np.array(_mapped(folder / "offsets.npy", "r"))
+            _check_rows(info, images, offsets)
+        except (OSError, ValueError, TypeError, EOFError, MemoryError, OverflowError) as error:
             raise EngramError(
                 f"the store {folder} cannot be opened ({error}): delete the folder and it is built again"
             ) from error
-        return cls(torch.from_numpy(mapped), offsets, StoreInfo(**raw))
+        return cls(images, offsets, info)
+
+
+def _mapped(path: Path, mode: Literal["c", "r"]) -> np.ndarray:
+    """An array on disk; nothing is read of it, so that a few bytes that announce terabytes cost none."""
+    with open_regular(path):
+        pass  # a pipe or a device is told, not waited for
+    array = np.load(path, mmap_mode=mode)
+    if not isinstance(array, np.memmap):
+        raise ValueError(f"{path.name} is not one array")
+    return array
+
+
+def _check_rows(info: StoreInfo, images: Tensor, offsets: np.ndarray) -> None:
+    """Every class owns rows that are there."""
+    if images.dim() not in (2, 4) or 0 in images.shape[1:]:
+        raise ValueError(f"images of the shape {tuple(images.shape[1:])} are neither pictures nor features")
+    if offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) != len(info.class_names) + 1:
+        raise ValueError("offsets.npy has no row for each class")
+    if offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != len(images):
+        raise ValueError("row counts differ")
+    if info.group_size < 1:
+        raise ValueError(f"its group_size is {info.group_size}")
 
 
 def _digest(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -> str:
@@ -159,8 +184,8 @@ def check_replaceable(folder: Path) -> None:
 
 def _is_marked(folder: Path) -> bool:
     try:
-        marker = json.loads((folder / FILES[-1]).read_text())
-    except (OSError, ValueError, RecursionError):
+        marker = read_json(folder / FILES[-1])
+    except (OSError, ValueError):
         return False
     return isinstance(marker, dict) and {f.name for f in fields(StoreInfo)} <= marker.keys()
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,15 +25,22 @@ from torch import Tensor
 
 from engram import spellings
 from engram.errors import EngramError
+from engram.files import read_bytes, read_json
 from engram.ledger import software_versions
 from engram.models.build import build_method, check_code
 from engram.models.rounding import restored
-from engram.models.run_folder import choose, last_step, numbered, publish, remove, way_out
+from engram.models.run_folder import FOLDER, choose, last_step, numbered, publish, remove, way_out
 from engram.places import located
+from engram.protocol import Protocol
 from engram.recipes.schema import Recipe, recipe_from_saved
+from engram.structure import check_types, structure
 from engram.types import Method
 
 FORMAT_VERSION = 1
+LARGEST, MOST_NUMBERS = 2**62, 2**24
+"""of an iteration; of one image or one row of features"""
+MOST_BYTES = 8 * 2**30
+"""of a file of tensors"""
 PARTS = ("weights", "optimiser", "random")
 
 
@@ -49,10 +58,10 @@ class RunState:
     """the validation protocol"""
     run_id: str
     iteration: int
-    numpy_generator: Mapping[str, Any]
+    numpy_generator: dict[str, Any]
     optimiser: dict[str, Any]
     """structure of optimiser.safetensors"""
-    curves: dict[str, list[float]]
+    curves: dict[str, list[int | float]]
     window: dict[str, Any]
     """sums and counts of the losses since the last validation"""
     best_accuracy: float | None
@@ -81,7 +90,7 @@ class Checkpoint:
         """The tensors of one part, checked against the digest they were written with."""
         path = self.folder / f"{part}.safetensors"
         try:
-            data = path.read_bytes()
+            data = read_bytes(path, MOST_BYTES)
             expected = self.state.digests.get(part)
             if expected and hashlib.sha256(data).hexdigest() != expected:
                 raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {way_out(self.folder)}")
@@ -97,6 +106,19 @@ class Checkpoint:
         recipe = recipe_from_saved(self.state.recipe, f"{self.folder}/state.json")
         check_code(recipe, f"{self.folder}/state.json")
         return recipe
+
+
+@contextmanager
+def whole(checkpoint: Checkpoint) -> Iterator[None]:
+    """Whatever fails while a state is put back, as one sentence: the file holds something else."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RuntimeError) as error:
+        told = " ".join(str(error).split())[:300]
+        raise EngramError(
+            f"{checkpoint.folder} cannot be resumed, as its state is not whole ({type(error).__name__}: {told}): "
+            f"{way_out(checkpoint.folder)}"
+        ) from error
 
 
 def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, Tensor]], best: bool = False) -> Path:
@@ -145,7 +167,7 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
     folder = path if ((path := located(path)) / "state.json").exists() else choose(path, which)
     where = folder / "state.json"
     try:
-        raw = json.loads(where.read_text())
+        raw = read_json(where)
         if not isinstance(raw, dict) or not isinstance(raw.get("format_version"), int):
             raise ValueError("it has no format_version")
         if raw["format_version"] > FORMAT_VERSION:
@@ -153,8 +175,10 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
                 f"{where} has format version {raw['format_version']} but this Engram reads up to {FORMAT_VERSION}: "
                 f"update Engram"
             )
-        raw = spellings.saved_today({**raw, "image_shape": tuple(raw["image_shape"])})
-        state = RunState(**{f.name: raw[f.name] for f in fields(RunState) if f.name in raw})
+        raw = spellings.saved_today(raw)
+        state = _state({f.name: raw[f.name] for f in fields(RunState) if f.name in raw})
+        if (named := FOLDER.fullmatch(folder.name)) and int(named[2]) != state.iteration:
+            raise ValueError(f"its iteration is {state.iteration}, not that of its folder")
     except FileNotFoundError as error:
         raise EngramError(f"the checkpoint {folder} lacks state.json: {way_out(folder)}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -162,6 +186,25 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
     if method is not None and state.method != method:
         raise EngramError(f"the checkpoint {folder} is of method '{state.method}' but '{method}' was asked for")
     return Checkpoint(folder, state)
+
+
+def _state(raw: dict[str, Any]) -> RunState:
+    """A state whose keys are of their kinds and whose numbers a run can have; else a ValueError, here at the door."""
+    try:
+        state = structure(raw, RunState, "in it")
+        check_types(state.validation, Protocol, "its validation")
+    except EngramError as error:
+        raise ValueError(str(error)) from error
+    wrong = [key for key in ("iteration", "best_iteration", "revision") if not 0 <= getattr(state, key) < LARGEST]
+    wrong += [key for key in ("seconds", "validation_seconds") if not 0 <= getattr(state, key) < math.inf]
+    for key in wrong:
+        raise ValueError(f"its {key} is {getattr(state, key)}")
+    shape = state.image_shape
+    if len(shape) not in (1, 3) or min(shape) < 1 or math.prod(shape) > MOST_NUMBERS:
+        raise ValueError(f"its image_shape is {shape}")
+    if len({len(curve) for curve in state.curves.values()}) > 1:
+        raise ValueError("its curves have several lengths")
+    return state
 
 
 def load_method(checkpoint: Checkpoint, device: torch.device, precision: str | None = None, **settings: Any) -> Method:

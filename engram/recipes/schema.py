@@ -153,8 +153,13 @@ def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
 def recipe_from_saved(saved: Mapping[str, Any], where: str) -> Recipe:
     """A recipe from what `Recipe.to_dict` gave; ``where`` is what an error calls it."""
     raw = dict(saved)
-    raw["method"] = {"name": raw["method"], **raw.pop("method_settings")}
-    backbone = {"name": raw["backbone"], "weights": raw.pop("backbone_weights", ""), **raw.pop("backbone_settings")}
+    for key, kind in (("name", str), ("method", str), ("backbone", str), ("method_settings", dict)):
+        if not isinstance(raw.get(key), kind):
+            raise EngramError(f"{where}: its recipe has no {key}, or one that is no {kind.__name__}")
+    if not isinstance(raw.get("backbone_settings"), dict):
+        raise EngramError(f"{where}: its recipe has no backbone_settings, or some that are no dict")
+    raw["method"] = {**raw.pop("method_settings"), "name": raw["method"]}
+    backbone = {**raw.pop("backbone_settings"), "name": raw["backbone"], "weights": raw.pop("backbone_weights", "")}
     raw["backbone"], name = backbone, raw.pop("name")
     return recipe_from_dict({k: v for k, v in raw.items() if v is not None}, name, where)
 

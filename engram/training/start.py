@@ -145,7 +145,7 @@ def check_same_run(saved: Checkpoint, recipe: Recipe, train_digest: str, validat
     for what, old, new in (
         ("recipe", state.recipe_digest, recipe.digest),
         ("training data", state.dataset_digest, train_digest),
-        ("validation data", state.validation["dataset_digest"], validation_digest),
+        ("validation data", state.validation.get("dataset_digest", ""), validation_digest),
     ):
         if old != new:
             raise EngramError(

@@ -93,7 +93,8 @@ class Trainer:
         self.stepper = Stepper(self.source, self.update, self.captured)
         torch.manual_seed(self.settings.seed)  # dropout and a method's own samples
         if saved:
-            self._restore(saved)
+            with checkpoints.whole(saved):
+                self._restore(saved)
         self._training_mode()
         self.started = time.monotonic()
 
@@ -115,6 +116,8 @@ class Trainer:
         self.curves, self.resumed_from, self.start = state.curves, state.run_id, state.start
         self.iteration = self.first_iteration = self.saved = state.iteration
         self.validated = int(self.curves["iteration"][-1]) if self.curves else -1
+        if self.validated != self.iteration and "loss" not in self.window.means():
+            raise ValueError("it has neither losses nor a validation of its last step")
         self.best_accuracy, self.best_iteration = state.best_accuracy, state.best_iteration
         self.earlier_seconds = state.seconds
         self.validation_seconds = self.earlier_validation_seconds = state.validation_seconds
@@ -184,7 +187,7 @@ class Trainer:
             validation=self.validation.to_dict(),
             run_id=self.run_id,
             iteration=self.iteration,
-            numpy_generator=self.source.tasks.bit_generator.state,
+            numpy_generator=dict(self.source.tasks.bit_generator.state),
             optimiser=optimiser_structure,
             curves=self.curves,
             window=self.window.state(),
