@@ -6,10 +6,14 @@ import errno
 import json
 import os
 import stat
+import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, cast
 
+UNPACKING = (zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""what a damaged archive raises beside OSError and ValueError"""
 MOST_BYTES = 256 * 2**20
 """of a file that is read whole: no picture, list or record comes near"""
 
@@ -42,6 +46,17 @@ def read_json(path: Path) -> Any:
         return json.loads(read_bytes(path))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def check_zip(stream: IO[bytes], most: int = 2**30, times: int = 0) -> None:
+    """ValueError where a zip announces more than ``most`` bytes, or where given more than ``times`` what it has: a few
+    bytes may stand for gigabytes."""
+    held = os.fstat(stream.fileno()).st_size
+    with zipfile.ZipFile(stream) as archive:
+        announced = sum(member.file_size for member in archive.infolist())
+    stream.seek(0)
+    if announced > (times * held + 2**20 if times else most):
+        raise ValueError(f"it announces {announced} bytes in a file of {held}")
 
 
 def remove_own(folder: Path, own: Iterable[str]) -> None:

@@ -97,7 +97,7 @@ class Checkpoint:
             return restored(tensors_from_bytes(data))
         except FileNotFoundError as error:
             raise EngramError(f"the checkpoint {self.folder} lacks {path.name}: {way_out(self.folder)}") from error
-        except (OSError, SafetensorError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise EngramError(f"{path} cannot be read ({error}): {way_out(self.folder)}") from error
 
     @property

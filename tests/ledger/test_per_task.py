@@ -37,3 +37,10 @@ def test_a_lost_or_cut_file_is_told_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "tasks/a.npz").write_bytes(b"PK cut")
     with pytest.raises(EngramError, match=r"tasks/a\.npz cannot be read"):
         correctness(evaluation, tmp_path)
+
+
+def test_results_that_announce_more_than_is_admitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tasks(tmp_path / "tasks.npz", np.zeros((2000, 8, 1), np.float32))
+    monkeypatch.setattr("engram.ledger.per_task.MOST_BYTES", 1000)
+    with pytest.raises(EngramError, match=r"cannot be read \(it announces \d+ bytes in a file of \d+\)"):
+        correctness(Evaluation({}, "", {}, tasks_file="tasks.npz"), tmp_path)
