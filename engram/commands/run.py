@@ -10,6 +10,7 @@ from rich.console import Console
 
 from engram import flags
 from engram.options import TrainOptions
+from engram.places import model_folder
 
 
 def quickstart(
@@ -36,6 +37,7 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
     Args:
         recipe: a name such as cml_bgnn/glyphs_5w1s (see engram list) or the path of a TOML file
     """
+    from engram.machine.interruptions import INTERRUPTED
     from engram.report.console import record_table
     from engram.training.experiment import train as call
 
@@ -44,6 +46,10 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
     print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")
     if run.record.note != options.note:  # what went wrong on the way
         print(f"engram: {run.record.note}", file=sys.stderr)
+    if run.record.status == "interrupted":
+        step = run.record.training["iterations"]
+        print(f"engram: stopped and saved at step {step}: go on with the same command and --resume", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 def features(
@@ -63,7 +69,7 @@ def features(
     from engram.models.features import write_features
 
     with trusting_code(trust_code):
-        written = write_features(Path(model), out, data=data, device=device)
+        written = write_features(model_folder(model), out, data=data, device=device)
     for split, store in written.items():
         print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
 
@@ -93,7 +99,7 @@ def pack(run: flags.Model, out: flags.Target, bits: flags.Bits = 16) -> None:
     """
     from engram.models.packing import pack as call
 
-    print(f"wrote {call(Path(run), out, bits)}")
+    print(f"wrote {call(model_folder(run), out, bits)}")
 
 
 def reproduce(

@@ -30,7 +30,6 @@ def run_job(
         place.runs / "logs" / f"{job.key}.txt",
         should_stop,
         on_line,
-        finished=lambda: _newest_status(job, place, began) == "finished",
     )
     if ended.status == "failed" and _newest_status(job, place, began) != "failed":
         record_failure(job, place, ended)
