@@ -50,8 +50,9 @@ def checkpoint_state(folder: Path) -> dict[str, Any] | None:
         state = read_json(steps[-1]) if steps else None
     except (OSError, ValueError):
         return None
-    whole = isinstance(state, dict) and type(state.get("iteration")) is int
-    return state if whole and isinstance(state.get("seconds", 0.0), int | float) else None
+    if not isinstance(state, dict) or type(state.get("iteration")) is not int:
+        return None
+    return state if isinstance(state.get("seconds", 0.0), int | float) else None
 
 
 def why_no_data(dataset: str, data: Path | None) -> str:
@@ -157,7 +158,7 @@ def _estimated(
     benches = START * (len(asks) + (not trained)) + sum(times.bench(job, ask) for ask in asks)
     if trained:
         return benches, "trained, to be asked" if job.train else "asked only"
-    spent = float(state.get("seconds", 0.0)) if state else 0.0
+    spent = float(str(state.get("seconds", 0.0))) if state else 0.0
     estimate = times.training(job, spent)
     words = [f"goes on from iteration {state['iteration']:,}"] if state else []
     if estimate is None:
