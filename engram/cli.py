@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import NoReturn
@@ -23,6 +24,9 @@ for command in (*TOOLS, import_public, list_, recipe, report, *OWN):
 
 def main() -> None:
     """Entry point: bad input is one sentence on stderr and status 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):  # names of files may hold what no encoding has
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app.cli(
             prog="engram",

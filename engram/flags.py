@@ -28,6 +28,9 @@ Features = Annotated[
 ]
 Note = Annotated[str, arg(metavar="TEXT", help="a line for the record", help_behavior_hint="")]
 Switch = Annotated[bool, arg(help_behavior_hint="")]
+TrustCode = Annotated[
+    bool, arg(help="import the class of your own that the run folder names: this runs code", help_behavior_hint="")
+]
 
 Whole = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OF_RECIPE)]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=_OF_RECIPE)]

@@ -19,6 +19,7 @@ def predict(
     json: flags.Switch = False,
     csv: flags.Switch = False,
     device: flags.Device = "cpu",
+    trust_code: flags.TrustCode = False,
 ) -> None:
     """Say which class each picture is of, from a few examples of each class or from what a model remembers.
 
@@ -33,10 +34,12 @@ def predict(
         csv: write CSV with one column for each class
     """
     from engram.classifier.folders import answer_with, ask, find_pictures
+    from engram.models.build import trusting_code
 
     if json and csv:
         raise EngramError("--json and --csv are two forms of one answer: choose one")
-    classifier = answer_with(model, support, engine, weights, transductive, reject_below, device)
+    with trusting_code(trust_code):
+        classifier = answer_with(model, support, engine, weights, transductive, reject_below, device)
     answers = ask(classifier, find_pictures(images))
     if json or csv:
         print(answers.to_json() if json else answers.to_csv(), end="\n" if json else "")
@@ -53,6 +56,7 @@ def remember(
     support: flags.GivenSupport,
     weights: flags.Weights = None,
     engine: flags.Engine = None,
+    trust_code: flags.TrustCode = False,
 ) -> None:
     """Add pictures to what a model remembers: of known classes, of new ones, or both. A new folder starts a new model.
 
@@ -61,8 +65,11 @@ def remember(
         support: folder with one folder of example pictures for each class
     """
     from engram.classifier.folders import remember_more
+    from engram.models.build import trusting_code
 
-    for name, count, before in remember_more(model, support, engine, weights):
+    with trusting_code(trust_code):
+        remembered = list(remember_more(model, support, engine, weights))
+    for name, count, before in remembered:
         print(f"{name}: {count} pictures" + (f", {count - before} of them new" if before < count and before else ""))
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,33 @@ from engram.types import EmbeddingMethod, Method, MethodCard
 
 PREFIX = "backbone.backbone."
 """method.backbone is the encoder, and its backbone is what has weights"""
+
+
+_TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
+
+
+@contextmanager
+def trusting_code(said: bool = True) -> Iterator[None]:
+    """While it lasts, classes that a checkpoint names may be imported: a person has ``said`` so."""
+    before = _TRUSTED.set(said or _TRUSTED.get())
+    try:
+        yield
+    finally:
+        _TRUSTED.reset(before)
+
+
+def check_code(recipe: Recipe, where: str) -> None:
+    """Refuse the recipe of a file whose method or backbone would be imported, unless a person trusts it.
+
+    Importing runs code. What the program itself has imported runs none, and so may be named by a file.
+    """
+    for what, name in (("method", recipe.method), ("backbone", recipe.backbone)):
+        module, _, kind = name.partition(":")
+        if kind and not _TRUSTED.get() and not hasattr(sys.modules.get(module), kind):
+            raise EngramError(
+                f"{where} names the {what} '{name}', and importing it runs code that Engram does not know: look at it, "
+                f"then say --trust-code, or in Python trust_code=True or import it yourself"
+            )
 
 
 def resolve_method(name: str) -> type[Method]:

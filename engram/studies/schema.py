@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from engram.errors import EngramError, nearest
-from engram.recipes.structure import structure
+from engram.files import read_text
+from engram.structure import structure
 from engram.studies.checks import check_study
 
 STUDIES_FOLDER = Path(__file__).parent
@@ -228,10 +229,10 @@ def load_study(name_or_path: str) -> Study:
         if name not in study_names():
             raise EngramError(f"there is no study '{name_or_path}'{nearest(name, [*study_names(), 'all'])}")
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(read_text(path))
     except OSError as error:
         raise EngramError(f"the study {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EngramError(f"the study {path} is not valid TOML: {error}") from error
     return study_from_dict(raw, path.stem, path.name, own)
 

@@ -168,6 +168,16 @@ def _digest(found: Checkpoint) -> str:
     return found.state.digests[found.weights_part()][:16]
 
 
+def check_base_classes(method: Method, store: Store) -> None:
+    """A base classifier needs a row for every class: known here, before a step fails on the device."""
+    rows = method.config.n_base_classes if method.card.base_classes else store.n_classes
+    if rows < store.n_classes:
+        raise EngramError(
+            f"[method] n_base_classes = {rows} but {store.info.dataset} {store.info.split} has {store.n_classes} "
+            f"classes: set it to {store.n_classes}"
+        )
+
+
 def check_same_run(
     saved: Checkpoint, recipe: Recipe, train_digest: str, validation_digest: str, teacher_digest: str
 ) -> None:
@@ -182,7 +192,7 @@ def check_same_run(
     for what, old, new in (
         ("recipe", state.recipe_digest, recipe.digest),
         ("training data", state.dataset_digest, train_digest),
-        ("validation data", state.validation["dataset_digest"], validation_digest),
+        ("validation data", state.validation.get("dataset_digest", ""), validation_digest),
         ("teacher", state.start.get("teacher", ""), teacher_digest),
     ):
         if old != new:

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from engram.errors import EngramError
+from engram.files import read_bytes
 
 MAX_PIXELS = 80_000_000
 """More than any benchmark or common camera; a few kilobytes can announce billions of pixels and fill the memory."""
@@ -95,7 +96,7 @@ def _content(data: bytes | Path, name: str) -> bytes:
     if isinstance(data, bytes):
         return data
     try:
-        return data.read_bytes()
+        return read_bytes(data)
     except OSError as error:
         raise EngramError(f"the image {name} cannot be read ({error.strerror or error}): check the file") from error
 

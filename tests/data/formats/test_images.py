@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -130,3 +131,11 @@ def test_grey_and_larger_arrays_fit() -> None:
 def test_arrays_that_are_no_images_are_refused(array: np.ndarray, sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence):
         fit_array(array, "img", SHAPE)
+
+
+def test_only_regular_files_are_opened_as_images(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "endless.png").symlink_to("/dev/zero")
+    for name in ("pipe.png", "endless.png"):
+        with pytest.raises(EngramError, match=rf"{name} cannot be read \(it is not a regular file\)"):
+            decode_image(tmp_path / name, name, (3, 84, 84))
