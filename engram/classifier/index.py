@@ -6,6 +6,7 @@ picture are read, row by row from where the features lie. What came after the in
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +16,18 @@ from torch import Tensor
 
 from engram.classifier.rows import Rows
 
-LISTS_READ = 16
+READ = 32_768
+"""entries that are looked at for a picture: all of a small memory, those in the nearest lists of a large one"""
+IN_CACHE = 1024
+"""of them at once: what fits in the cache of a core is several times as fast"""
 SAMPLE, ROUNDS = 32, 6
 """entries per centre and rounds of k-means"""
 CHUNK = 8192
 """rows that are read at once when all are"""
 TAIL = 10_000
 """entries behind the index that are looked at one by one; more are put into its lists"""
+TOLD = 50_000
+"""entries that take some seconds to put into lists"""
 OUTGROWN = 4
 """an index of this many times more entries than its centres were made for gets new centres"""
 
@@ -43,10 +49,12 @@ class Index:
 
     def nearest(self, items: Rows, query: Tensor, count: int) -> Tensor:
         """Entries of the largest cosine with a query (d,), best first: (at most ``count``,)."""
-        lists = (self.centres @ F.normalize(query, dim=0)).topk(min(LISTS_READ, len(self.centres))).indices
-        parts = [self.order[self.starts[i] : self.starts[i + 1]].long() for i in lists.tolist()]
+        query = F.normalize(query, dim=0)
+        lists = (self.centres @ query).argsort(descending=True)
+        enough = int(torch.searchsorted(self.starts.diff()[lists].cumsum(0), READ)) + 1
+        parts = [self.order[self.starts[i] : self.starts[i + 1]].long() for i in lists[:enough].tolist()]
         rows = torch.cat([*parts, torch.arange(len(self.order), len(items))])
-        cosines = F.normalize(items[rows].flatten(1).float(), dim=1) @ F.normalize(query, dim=0)
+        cosines = torch.cat([_units(items[part]) @ query for part in rows.split(IN_CACHE)])
         return rows[cosines.topk(min(count, len(rows))).indices]
 
 
@@ -70,6 +78,10 @@ def build(items: Rows, labels: Tensor, n_classes: int) -> Index:
 def current(index: Index | None, items: Rows, labels: Tensor, n_classes: int) -> Index:
     """The index of a memory that has grown since: as it is, with what came put into its lists, or made anew."""
     if index is None or len(items) > OUTGROWN * int(index.made_for):
+        if len(items) > TOLD:
+            print(
+                f"making an index of {len(items)} remembered pictures, which takes a while", file=sys.stderr, flush=True
+            )
         return build(items, labels, n_classes)
     return index if len(items) == len(index.order) else _extended(index, items, labels, n_classes)
 

@@ -6,6 +6,8 @@ other is given the nearest entries, which an index finds. Either way the answer 
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,7 +20,7 @@ NEAREST = 256
 CANDIDATES, TIMES = 64, 16
 """classes compared, and how often each mean stands: as for so many pictures of a class, which is how sure one can be"""
 ELSEWHERE = 1e-9
-"""probability of each class that is no candidate"""
+"""the most probable that a class can be that is no candidate"""
 
 
 def answer(engine: Engine, memory: Memory, query: Tensor, samples: int) -> Answer:
@@ -35,7 +37,7 @@ def _one(engine: Engine, memory: Memory, query: Tensor, samples: int) -> Answer:
     support, owners = (class_means if engine.method.card.by_class_means else nearest_entries)(memory, query)
     classes, labels = owners.unique(return_inverse=True)
     small = engine.answer(support, labels, query[None], len(classes), samples)
-    log_probs = torch.full((1, len(memory.classes)), ELSEWHERE).log()
+    log_probs = small.log_probs.amin(1, keepdim=True).clamp(max=math.log(ELSEWHERE)).repeat(1, len(memory.classes))
     log_probs[:, classes] = small.log_probs
     drawn = None
     if small.samples is not None:

@@ -33,8 +33,8 @@ class Rows:
         if isinstance(chosen, slice):
             chosen = torch.arange(len(self))[chosen]
         chosen = chosen.nonzero()[:, 0] if chosen.dtype == torch.bool else chosen.long()
-        if len(self.blocks) == 1:
-            return self.blocks[0][chosen]
+        if len(self.blocks) == 1:  # NumPy, which gathers rows several times as fast as PyTorch
+            return torch.from_numpy(self.blocks[0].numpy()[chosen.numpy()])
         found = self.blocks[0].new_empty(len(chosen), *self.blocks[0].shape[1:])
         owners = torch.searchsorted(self.ends, chosen, right=True)
         for number, block in enumerate(self.blocks):

@@ -51,10 +51,11 @@ def save(classifier: FewShotClassifier, folder: Path) -> Path:
             raise EngramError(f"{folder} is there and is no saved classifier: choose another folder")
         store = _append(classifier, memory, folder) if saved else None
         store = store or _write(classifier, memory, folder)
-    if not memory.exact:
-        _keep_index(store, memory)
-    stored = store.memory() if store.rows != len(memory.labels) or not memory.exact else None
-    classifier._stored(memory, stored or replace(memory, stored=Stored(store.folder, store.rows, True)))
+        if memory.exact and store.rows == len(memory.labels):
+            found = replace(memory, stored=Stored(store.folder, store.rows, True))
+        else:
+            found = _indexed(store, memory)
+    classifier._stored(memory, found)
     return folder
 
 
@@ -96,15 +97,31 @@ def _merged(memory: Memory, store: Store) -> Memory:
 
 def _write(classifier: FewShotClassifier, memory: Memory, folder: Path) -> Store:
     """Everything under new names, then the description that names it, then what was there before is removed."""
-    engine = classifier.engine_
-    weights = tensors_to_bytes({name: value.contiguous() for name, value in _smallest(_weights(engine)).items()})
+    place = folder.absolute() / f"memory-{secrets.token_hex(4)}"
+    weights = _weights(classifier.engine_)
     digest = hashlib.sha256(weights).hexdigest()
-    store = create(folder.absolute() / f"memory-{secrets.token_hex(4)}", memory)
-    description = {
+    try:
+        store = create(place, memory)
+        put(folder / _weights_name(digest), weights)
+        put(folder / DESCRIPTION, sealed(_described(classifier, place.name, digest)))
+    except BaseException:
+        disk.remove(place)
+        raise
+    kept = {DESCRIPTION, _weights_name(digest), place.name}
+    for path in folder.iterdir():
+        if path.name not in kept and any(path.match(name) for name in OURS):
+            disk.remove(path)
+    return store
+
+
+def _described(classifier: FewShotClassifier, memory: str, weights: str) -> dict[str, Any]:
+    """``memory``: the name of its folder; ``weights``: their digest."""
+    engine = classifier.engine_
+    return {
         "format_version": FORMAT_VERSION,
         "versions": software_versions(),
         "parameters": _parameters(classifier),
-        "memory": store.folder.name,
+        "memory": memory,
         "method": engine.recipe.to_dict(),
         "encoder": engine.encoder_recipe.to_dict() if engine.encoder_recipe else None,
         "image_shape": engine.image_shape,
@@ -112,21 +129,20 @@ def _write(classifier: FewShotClassifier, memory: Memory, folder: Path) -> Store
         "transductive": engine.transductive,
         "temperatures": dict(engine.temperatures),
         "familiarities": dict(engine.familiarities),
-        "digests": {"weights": digest},
+        "digests": {"weights": weights},
     }
-    put(folder / _weights_name(digest), weights)
-    put(folder / DESCRIPTION, sealed(description))
-    kept = {DESCRIPTION, _weights_name(digest), store.folder.name}
-    for path in folder.iterdir():
-        if path.name not in kept and any(path.match(name) for name in OURS):
-            disk.remove(path)
-    return store
 
 
-def _keep_index(store: Store, memory: Memory) -> None:
-    whole = store.memory()
-    index = indices.current(whole.indexed or memory.indexed, whole.rows, whole.labels, len(whole.classes))
-    store.write_index(index)
+def _indexed(store: Store, memory: Memory) -> Memory:
+    """What a store holds, with an index of all of it; ``memory`` is what was saved."""
+    found = store.memory()
+    if found.exact:
+        return found
+    known = memory.__dict__.get("index", memory.indexed) if store.rows == len(memory.labels) else None
+    index = indices.current(found.indexed or known, found.rows, found.labels, len(found.classes))
+    if index is not found.indexed:
+        store.write_index(index)
+    return replace(found, indexed=index)
 
 
 def load(kind: type[FewShotClassifier], folder: Path, device: str) -> FewShotClassifier:
@@ -199,11 +215,11 @@ def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder
     return Engine(method, recipe, shape, encoder, encoder_recipe, **extras)
 
 
-def _weights(engine: Engine) -> dict[str, Tensor]:
+def _weights(engine: Engine) -> bytes:
     parts = {METHOD + name: value for name, value in engine.method.state_dict().items()}
     if engine.encoder is not None:
         parts |= {ENCODER + name: value for name, value in engine.encoder.state_dict().items()}
-    return {name: value.cpu() for name, value in parts.items()}
+    return tensors_to_bytes({name: _smallest(value.cpu()).contiguous() for name, value in parts.items()})
 
 
 def _fill(module: torch.nn.Module, weights: dict[str, Tensor], prefix: str, where: str) -> None:
@@ -212,14 +228,10 @@ def _fill(module: torch.nn.Module, weights: dict[str, Tensor], prefix: str, wher
     module.load_state_dict(own)
 
 
-def _smallest(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _smallest(value: Tensor) -> Tensor:
     """Half precision where nothing is lost by it: weights of the box came that way."""
-
-    def smaller(value: Tensor) -> Tensor:
-        half = value.half() if value.dtype == torch.float32 else value
-        return half if torch.equal(half.to(value.dtype), value) else value
-
-    return {name: smaller(value) for name, value in weights.items()}
+    half = value.half() if value.dtype == torch.float32 else value
+    return half if torch.equal(half.to(value.dtype), value) else value
 
 
 def _check_plain(label: Any) -> None:

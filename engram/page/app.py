@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -14,9 +16,13 @@ from threading import Thread
 from typing import Any
 
 from engram.errors import EngramError
+from engram.page import uploads
+from engram.page.guard import Guard
 
 LOOPBACK = "127.0.0.1"
 KINDS = ("photographs", "glyphs")
+LONGEST_NAME = 60
+"""characters of a class"""
 FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 EMPTY = '<div class="engram"><h3>Task 1</h3><p>No pictures in this task yet.</p></div>'
 CSS = """
@@ -35,15 +41,16 @@ def build() -> Any:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before the import: Gradio would report to its makers
     if find_spec("gradio") is None:
         raise EngramError("the page needs the package gradio: pip install -e '.[page]'")
+    os.environ["GRADIO_TEMP_DIR"] = str(uploads.folder())  # its own would be read by others and outlive the page
     import gradio as gr
 
-    with gr.Blocks(title="Engram", analytics_enabled=False, delete_cache=(600, 600)) as page:
+    with gr.Blocks(title="Engram", analytics_enabled=False, delete_cache=(60, 600)) as page:
         session, shown = gr.State(None), gr.State(None)
         gr.Markdown("# Engram\nA few pictures of each class, then questions. Nothing leaves this computer.")
         with gr.Row():
             with gr.Column():
                 kind = gr.Radio(list(KINDS), value=KINDS[0], label="Pictures are")
-                name = gr.Textbox(label="Class", placeholder="bolt", max_length=60)
+                name = gr.Textbox(label="Class", placeholder="bolt", max_length=LONGEST_NAME)
                 files = gr.File(label="Its pictures", file_count="multiple", height=140)
                 with gr.Row():
                     add = gr.Button("Add class", variant="primary")
@@ -75,12 +82,14 @@ def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, b
     with _nothing_collected():
         page = build()
         import gradio as gr
+        from starlette.middleware import Middleware
 
         theme = gr.themes.Base(font=FONTS, font_mono=["ui-monospace", "monospace"])  # names, so that none is fetched
         try:
             _, address, _ = page.launch(
                 server_name=host, server_port=port, inbrowser=browser, share=False, quiet=True, footer_links=[],
                 prevent_thread_lock=True, show_error=True, max_file_size="20mb", ssr_mode=False, theme=theme, css=CSS,
+                app_kwargs={"middleware": [Middleware(Guard, host=host)]},
             )  # fmt: skip
         except OSError as error:
             raise EngramError(f"the page cannot be served at {host} ({error}): choose another --port") from error
@@ -88,6 +97,8 @@ def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, b
     if host != LOOPBACK:
         print(f"it listens on {host}: everyone who reaches this computer there can use it", flush=True)
     if block:
+        # asked to end it ends as by Ctrl-C, and takes its uploads with it
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         page.block_thread()
     return page, address
 
