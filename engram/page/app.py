@@ -13,6 +13,7 @@ from html import escape
 from importlib import import_module
 from importlib.util import find_spec
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 from engram.errors import EngramError
@@ -41,9 +42,11 @@ def build() -> Any:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before the import: Gradio would report to its makers
     if find_spec("gradio") is None:
         raise EngramError("the page needs the package gradio: pip install -e '.[page]'")
-    os.environ["GRADIO_TEMP_DIR"] = str(uploads.folder())  # its own would be read by others and outlive the page
+    os.environ["GRADIO_TEMP_DIR"] = str(uploads.pictures())  # its own outlives the page and is read by others
     import gradio as gr
+    from gradio import queueing
 
+    queueing.traceback = SimpleNamespace(print_exc=_one_line)  # wrong values past the form are answered, not bugs
     with gr.Blocks(title="Engram", analytics_enabled=False, delete_cache=(60, 600)) as page:
         session, shown = gr.State(None), gr.State(None)
         gr.Markdown("# Engram\nA few pictures of each class, then questions. Nothing leaves this computer.")
@@ -74,7 +77,15 @@ def build() -> Any:
             event(_told(gr, "reset"), [kind], [session, task, files, queries, *results])
         layer.input(_told(gr, "layer"), [shown, layer], [graph])
         page.load(_prepare, queue=False, api_visibility="private")
+        page.unload(_left(gr, page))
     return page
+
+
+def _one_line() -> None:
+    kind, error, _ = sys.exc_info()
+    print(
+        f"refused: {kind.__name__ if kind else ''}: {' '.join(str(error).split())[:300]}", file=sys.stderr, flush=True
+    )
 
 
 def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, block: bool = True) -> tuple[Any, str]:
@@ -133,7 +144,8 @@ def _prepare() -> None:
 def _told(gr: Any, name: str) -> Callable[..., Any]:
     """An action by its name; bad input becomes a notice in the sentence of the error, and the page stays as it is."""
 
-    def call(*arguments: Any) -> Any:
+    def call(request: Any, *arguments: Any) -> Any:
+        uploads.came(request.session_hash, arguments)
         try:
             found = getattr(_actions(), name)(*arguments)
         except EngramError as error:
@@ -141,4 +153,20 @@ def _told(gr: Any, name: str) -> Callable[..., Any]:
             return gr.skip()
         return [gr.update(**v) if isinstance(v, dict) else v for v in found] if isinstance(found, list) else found
 
+    return _with_request(gr, call)
+
+
+def _left(gr: Any, page: Any) -> Callable[..., Any]:
+    """What is done when a visitor leaves: pictures and session go at once. Gradio would keep the session for an hour."""
+
+    def call(request: Any) -> None:
+        uploads.left(request.session_hash)
+        page.app.state_holder.session_data.pop(request.session_hash, None)
+
+    return _with_request(gr, call)
+
+
+def _with_request(gr: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Gradio hands the request over where the first argument is said to be one."""
+    call.__annotations__ = {"request": gr.Request}
     return call

@@ -7,14 +7,20 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 if sys.platform != "win32":
     import fcntl
 
 PREFIX = "engram-page-"
+_sent: dict[str, set[Path]] = {}
+"""uploads of each visitor"""
+_noting = Lock()
 
 
 @cache
@@ -38,6 +44,30 @@ def remove_left_behind() -> None:
                 shutil.rmtree(path, ignore_errors=True)
                 if descriptor >= 0:
                     os.close(descriptor)
+
+
+def pictures() -> Path:
+    """What visitors send lies below this."""
+    path = folder() / "pictures"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def came(visitor: str, values: Iterable[Any]) -> None:
+    """Note the uploads among the values that a visitor's page sends."""
+    files = [value for given in values if isinstance(given, list) for value in given if isinstance(value, str)]
+    with _noting:
+        _sent.setdefault(visitor, set()).update(path for path in map(Path, files) if pictures() in path.parents)
+
+
+def left(visitor: str) -> None:
+    """Remove the uploads of a visitor who has left; the same file lies there once, so others' stay."""
+    with _noting:
+        gone = _sent.pop(visitor, set()).difference(*_sent.values())
+        for path in gone:
+            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.parent.rmdir()
 
 
 def size() -> int:

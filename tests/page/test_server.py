@@ -87,7 +87,10 @@ def test_wrong_values_past_the_form_are_answered(served: Served, tmp_path: Path)
     for name in (None, "", "x" * 61):
         shown = visitor.predict("photographs", name, [file], fn_index=ADD)
         assert "engram-task" not in str(shown)
-    visitor.predict("no such layer", fn_index=LAYER)
+    for arguments, place in ((("no such layer",), LAYER), (("no such kind", "a", [file]), ADD), ((3, 4, 5), ADD)):
+        with pytest.raises(Exception, match="."):
+            visitor.predict(*arguments, fn_index=place)
+    assert "refused: " in served.log.read_text()
 
 
 def test_thirty_visitors_at_once_see_their_own_pictures_alone(served: Served, tmp_path: Path) -> None:
@@ -98,6 +101,7 @@ def test_thirty_visitors_at_once_see_their_own_pictures_alone(served: Served, tm
             for name, colour in ((f"v{number} red", (200, 30, turn)), (f"v{number} green", (30, 200, turn))):
                 visitor.predict("photographs", name, [picture(folder, name, colour)], fn_index=ADD)
         shown = visitor.predict("photographs", [picture(folder, "q", (190, 40, 3))], fn_index=CLASSIFY)
+        visitor.close()
         return str(shown)
 
     with ThreadPoolExecutor(VISITORS) as pool:

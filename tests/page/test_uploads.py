@@ -51,3 +51,22 @@ def test_nothing_else_is_removed(place: Path) -> None:
     uploads.remove_left_behind()
     assert sorted(os.listdir(place)) == sorted(["mine", f"{uploads.PREFIX}link", f"{uploads.PREFIX}file"])
     assert (place / "mine" / "dear.txt").read_text() == "mine"
+
+
+def test_pictures_go_when_their_visitor_leaves_and_those_of_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads.folder.cache_clear()
+    monkeypatch.setattr(uploads, "_sent", {})
+    files = [uploads.pictures() / name / "a.png" for name in ("one", "two", "shared")]
+    outside = uploads.folder() / "example.png"
+    for file in (*files, outside):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"12345")
+    uploads.came("a", ["photographs", None, [str(files[0]), str(files[2]), str(outside), 7]])
+    uploads.came("b", [[str(files[1]), str(files[2])]])
+    assert uploads.size() == 20
+    uploads.left("a")
+    uploads.left("a")
+    assert [file.exists() for file in (*files, outside)] == [False, True, True, True] and uploads.size() == 15
+    uploads.left("b")
+    assert not list(uploads.pictures().iterdir()) and outside.exists()
+    uploads.folder.cache_clear()
