@@ -24,7 +24,7 @@ _held: set[Path] = set()
 def one_writer(folder: Path) -> Iterator[None]:
     """One thread of one process at a time changes a folder, which is made where it is not there; others wait. The lock
     is on the folder itself and goes with the process, however that ends."""
-    place = folder.absolute()
+    place = folder.resolve()
     with WRITING:
         if place in _held:
             yield

@@ -63,7 +63,7 @@ def _append(classifier: FewShotClassifier, memory: Memory, folder: Path) -> Stor
     """Add to the store what the classifier has learned since it was loaded; None where the folder is to be written
     anew. What others have added meanwhile stays."""
     stored = memory.stored
-    if stored is None or stored.folder.parent != folder.absolute():
+    if stored is None or stored.folder.parent != folder.resolve():
         return None
     raw = description_of(folder)
     if raw.get("memory") != stored.folder.name:
@@ -97,7 +97,7 @@ def _merged(memory: Memory, store: Store) -> Memory:
 
 def _write(classifier: FewShotClassifier, memory: Memory, folder: Path) -> Store:
     """Everything under new names, then the description that names it, then what was there before is removed."""
-    place = folder.absolute() / f"memory-{secrets.token_hex(4)}"
+    place = folder.resolve() / f"memory-{secrets.token_hex(4)}"
     weights = _weights(classifier.engine_)
     digest = hashlib.sha256(weights).hexdigest()
     try:
@@ -177,7 +177,7 @@ def _loaded(kind: type[FewShotClassifier], raw: dict[str, Any], folder: Path, de
 def _inside(folder: Path, name: str) -> Path:
     if Path(name).name != name:
         raise ValueError(f"it names the memory {name!r}, which is no folder of its own")
-    return folder.absolute() / name
+    return folder.resolve() / name
 
 
 def _weights_name(digest: str) -> str:

@@ -157,7 +157,7 @@ def _told(gr: Any, name: str) -> Callable[..., Any]:
 
 
 def _left(gr: Any, page: Any) -> Callable[..., Any]:
-    """What is done when a visitor leaves: pictures and session go at once. Gradio would keep the session for an hour."""
+    """When a visitor leaves, pictures and session go at once; Gradio would keep the session for an hour."""
 
     def call(request: Any) -> None:
         uploads.left(request.session_hash)

@@ -222,3 +222,11 @@ def test_code_that_a_folder_names_is_not_run(copied: Path, monkeypatch: pytest.M
     change_and_seal(copied, method={**method, "method": "evil:Method"})
     with pytest.raises(EngramError, match="names the method 'evil:Method', code that is not Engram's"):
         FewShotClassifier.load(copied)
+
+
+def test_a_model_by_another_path_is_the_same_model(copied: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(copied)
+    first, second = FewShotClassifier.load(copied), FewShotClassifier.load(tmp_path / "link")
+    first.partial_fit(*pictures(1, ("nut",), seed=2)).save(tmp_path / "link")
+    second.partial_fit(*pictures(1, ("rivet",), seed=3)).save(copied)
+    assert FewShotClassifier.load(copied).memory_.counts.tolist() == [3, 4, 3, 1]
