@@ -57,6 +57,8 @@ class MethodCard:
     trainable: bool = True
     trained_on: tuple[str, ...] = ("train",)
     exportable: bool = False
+    by_class_means: bool = False
+    """Sees the supports of a class through their mean, or nearly so: a mean may stand for them where they are many."""
     samples_key: str = ""
     """The [method] key for how many samples of its posterior an answer averages; "" where it has no posterior."""
     inner_steps_key: str = ""

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.classifier.box import fitted_at
+from engram.classifier.turns import Turn
 from engram.errors import EngramError
 from engram.evaluation.evaluate import check_prediction
 from engram.nn.encoder import folded
@@ -192,13 +193,17 @@ def _query_edges(prediction: Prediction, n_support: int) -> Tensor | None:
     return edges.transpose(0, 1).flatten(1, 2).float().cpu()
 
 
+DRAWING = Turn()
+"""had while the random state that all threads share is another"""
+
+
 @contextmanager
 def _seeded(stochastic: bool) -> Iterator[None]:
     """The same draws every time; the global random state is left as it was."""
     if not stochastic:
         yield
         return
-    with torch.random.fork_rng():
+    with DRAWING, torch.random.fork_rng():
         torch.manual_seed(0)
         yield
 

@@ -17,14 +17,17 @@ import torch
 from torch import Tensor
 
 from engram.classifier import memory as memories
+from engram.classifier import reading
 from engram.classifier.engine import Answer, Engine, Uncertainty, split_entropy
 from engram.classifier.opening import open_engine
-from engram.classifier.pictures import Unreadable, batches, listed
+from engram.classifier.pictures import Unreadable, batches, digest, listed
+from engram.classifier.rows import Rows
+from engram.classifier.turns import Turn
 from engram.errors import EngramError, nearest
 
 UNKNOWN = "unknown"
-MOST_PICTURES = 10_000
-"""remembered at once: the graph of an engine grows with their square, and of these it takes some gigabytes"""
+LEARNING = Turn()
+"""had while what a classifier remembers is exchanged, never while it looks at pictures"""
 
 
 class FewShotClassifier:
@@ -71,12 +74,14 @@ class FewShotClassifier:
     def fit(self, X: Any, y: Any) -> FewShotClassifier:
         """Forget everything and learn these pictures: X of any kind and size, y one label for each."""
         opened = self._open()
-        memory = self._learn(opened, memories.nothing(), X, y)
+        memory = memories.nothing().add(*self._learnable(opened, X, y))
         if len(memory.classes) < 2:
             raise EngramError(
                 f"all {len(memory.labels)} pictures are of the class '{memory.classes[0]}': give at least 2 classes"
             )
-        self.engine_, self.memory_ = opened, memory
+        memory.check_size(opened.by_features, opened.recipe.method)
+        with LEARNING:
+            self.engine_, self.memory_ = opened, memory
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> FewShotClassifier:
@@ -85,14 +90,24 @@ class FewShotClassifier:
         ``classes`` is there because scikit-learn passes it; classes come as they are met and need no announcement.
         """
         opened = self.engine_ if self._fitted else self._open()
-        memory = self._learn(opened, self.memory_ if self._fitted else memories.nothing(), X, y)
-        self.engine_, self.memory_ = opened, memory
+        new = self._learnable(opened, X, y)
+        with LEARNING:  # of threads that begin together, all open the same engine and the last one's stays
+            memory = (self.memory_ if self._fitted else memories.nothing()).add(*new)
+            memory.check_size(opened.by_features, opened.recipe.method)
+            self.engine_, self.memory_ = opened, memory
         return self
 
     def forget(self, label: Any) -> FewShotClassifier:
         """Forget a class and every picture of it."""
-        self.memory_ = self._known().forget(label)
+        with LEARNING:
+            self.memory_ = self._known().forget(label)
         return self
+
+    def _stored(self, memory: memories.Memory, stored: memories.Memory) -> None:
+        """What was saved takes the place of what it was saved from, unless more was learned meanwhile."""
+        with LEARNING:
+            if self.memory_ is memory:
+                self.memory_ = stored
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each picture, or "unknown" where it is not familiar enough: ``reject_below``."""
@@ -143,6 +158,8 @@ class FewShotClassifier:
         if len(memory.classes) < 2:
             raise EngramError(f"only {len(memory.classes)} class is remembered and an answer needs 2: add pictures")
         self.engine_.check_support(memory.counts)
+        if isinstance(memory.items, Rows):
+            return reading.answer(self.engine_, memory, seen, samples)
         return self.engine_.answer(memory.items, memory.labels, seen, len(memory.classes), samples)
 
     @property
@@ -214,17 +231,19 @@ class FewShotClassifier:
     def _open(self) -> Engine:
         return open_engine(self.engine, self.weights, self.settings, self.transductive, self.device)
 
-    def _learn(self, engine: Engine, memory: memories.Memory, X: Any, y: Any) -> memories.Memory:
+    def _learnable(self, engine: Engine, X: Any, y: Any) -> tuple[Tensor, list[Any], int | None, Tensor]:
+        """Pictures as `Memory.add` takes them: as the engine keeps them, labels, capacity and digests."""
         if self.capacity is not None and self.capacity < 1:
             raise EngramError(f"capacity = {self.capacity} but at least 1 picture of each class must be remembered")
         pictures = listed(X)
         labels = memories.as_labels(y, len(pictures))
         if not labels:
             raise EngramError("there are 0 pictures: give at least one of each class")
-        if (total := len(memory.labels) + len(labels)) > MOST_PICTURES:
-            raise EngramError(f"{total} pictures are more than the {MOST_PICTURES} that can be remembered: give fewer")
-        items = torch.cat([engine.see(batch) for batch in batches(pictures, engine.image_shape)])
-        return memory.add(items, labels, self.capacity)
+        seen, digests = [], []
+        for batch in batches(pictures, engine.image_shape):
+            seen.append(engine.see(batch))
+            digests += [digest(picture) for picture in batch]
+        return torch.cat(seen), labels, self.capacity, torch.tensor(digests, dtype=torch.int64)
 
 
 def _parameters() -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from engram.classifier import memory as memories
 from engram.classifier.engine import Engine, on_dark_ground
 from engram.classifier.estimator import FewShotClassifier
 from engram.errors import EngramError
@@ -34,7 +35,7 @@ class FittedClassifier(nn.Module):
         self.method, self.light_ink, self.flat = engine.method, engine.light_ink, engine.encoder is not None
         self.n_way = len(memory.classes)
         self.temperature = engine.temperature(len(memory.labels) / self.n_way)
-        self.register_buffer("support", memory.items[None].clone())
+        self.register_buffer("support", memory.items[:][None].clone())
         self.register_buffer("labels", memory.labels[None].clone())
         self.register_buffer("names", torch.arange(self.n_way)[None])
 
@@ -66,6 +67,11 @@ def export(classifier: FewShotClassifier, path: Path) -> Path:
     if path.suffix not in FORMS:
         raise EngramError(f"{path} ends in '{path.suffix}' where {' or '.join(FORMS)} says what to write")
     classifier.classes_  # noqa: B018 - refuses one that is not fitted
+    if not classifier.memory_.exact:
+        raise EngramError(
+            f"this classifier cannot be exported: it remembers {len(classifier.memory_.labels)} pictures and a "
+            f"file can look at {memories.MOST_EXACT}"
+        )
     if reason := why_not(classifier.engine_):
         raise EngramError(f"this classifier cannot be exported: {reason}")
     shape = classifier.engine_.image_shape

@@ -20,10 +20,11 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from engram import spellings
+from engram.classifier.description import DESCRIPTION, check_left_aside
+from engram.classifier.disk import one_writer
 from engram.classifier.engine import Uncertainty, samples_posterior, split_entropy
 from engram.classifier.estimator import FewShotClassifier
 from engram.classifier.pictures import Unreadable
-from engram.classifier.saving import DESCRIPTION
 from engram.data.formats.folder import EXTENSIONS, class_pictures
 from engram.errors import EngramError
 
@@ -169,7 +170,25 @@ def answer_with(
 
 
 def remember_more(model: Path, support: Path, engine: str | None, weights: str | None) -> list[tuple[str, int, int]]:
-    """Add class folders to a model and save it; (class, pictures now, pictures before) of every class."""
+    """Add class folders to a model and save it; (class, pictures now, pictures before) of every class. Of two that do
+    so at once the second waits, and adds to what the first has left."""
+    check_left_aside(model)
+    with one_writer(model):
+        return _remember_more(model, support, engine, weights)
+
+
+def forget_class(model: Path, name: str) -> int:
+    """Forget a class of a model by its name and save it; how many classes remain."""
+    if not (model / DESCRIPTION).is_file():
+        FewShotClassifier.load(model)  # says what is wrong
+    with one_writer(model):
+        classifier = FewShotClassifier.load(model)
+        known = {str(label): label for label in classifier.classes_.tolist()}
+        classifier.forget(known.get(name, name)).save(model)
+        return len(classifier.classes_)
+
+
+def _remember_more(model: Path, support: Path, engine: str | None, weights: str | None) -> list[tuple[str, int, int]]:
     if (model / DESCRIPTION).is_file():
         classifier = FewShotClassifier.load(model)
         own = classifier.engine_.recipe.method

@@ -80,12 +80,9 @@ def forget(model: flags.Target, name: flags.ClassName) -> None:
         model: folder of the model
         name: the class
     """
-    from engram.classifier import FewShotClassifier
+    from engram.classifier.folders import forget_class
 
-    classifier = FewShotClassifier.load(model)
-    known = {str(label): label for label in classifier.classes_.tolist()}
-    classifier.forget(known.get(name, name)).save(model)
-    rest = len(known) - 1
+    rest = forget_class(model, name)
     print(f"{name} is forgotten; {rest} class{'es remain' if rest != 1 else ' remains'}")
 
 

@@ -61,6 +61,7 @@ class ContentMemory(EmbeddingMethod):
         paper="ours, after CML-BGNN by Luo et al., AAAI 2020",
         transductive=True,
         continual=True,
+        by_class_means=True,
         samples_key="test_samples",
         departures=(
             "Nodes and edges, equations 5 and 7. Paper: node and edge networks. Ours: class means and cosines under a "

@@ -18,10 +18,13 @@ from engram.classifier.opening import open_engine
 from engram.classifier.pictures import side_by_side
 from engram.data.formats.images import fit_picture, opened_image
 from engram.errors import EngramError
+from engram.page.app import LONGEST_NAME
 
 THUMBNAIL = (3, 64, 64)
 MOST_PICTURES, MOST_QUERIES = 200, 24
 """of a task, and of a question: more would not fit on a page"""
+MOST_REMEMBERED = 2000
+"""in all tasks of a visitor"""
 DRAWS = 200
 
 
@@ -64,15 +67,22 @@ class Session:
 
     def add(self, name: str, files: Sequence[Path]) -> None:
         """Pictures of a class for the task at hand; all of them or, where one cannot be read, none."""
-        name = name.strip()
+        name = name.strip() if isinstance(name, str) else ""
         if not name:
             raise EngramError("the class has no name: write one beside its pictures")
+        if len(name) > LONGEST_NAME:
+            raise EngramError(f"the name of the class has {len(name)} characters: choose one of up to {LONGEST_NAME}")
         if not files:
             raise EngramError(f"there are no pictures for '{name}': drop some first")
         if len(self.pending) + len(files) > MOST_PICTURES:
             raise EngramError(
                 f"{len(self.pending) + len(files)} pictures are too many for one task on this page, which takes "
                 f"{MOST_PICTURES}: use engram remember for large sets"
+            )
+        if (total := len(self.memory.labels) + len(self.pending) + len(files)) > MOST_REMEMBERED:
+            raise EngramError(
+                f"{total} pictures are more than the {MOST_REMEMBERED} that this page remembers: use engram remember "
+                f"for large sets"
             )
         items, thumbnails = self._seen(files)
         self.pending += [(name, item) for item in items]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from drawn import KINDS, pictures
 from PIL import Image
 
 import engram
-from engram.classifier import FewShotClassifier, estimator
+from engram.classifier import FewShotClassifier, estimator, memory
 from engram.errors import EngramError
 
 
@@ -123,8 +125,40 @@ def test_no_pictures_give_no_answers(fitted: FewShotClassifier) -> None:
     assert fitted.predict_proba([]).shape == (0, 3) and fitted.uncertainty([]).total.shape == (0,)
 
 
-def test_more_pictures_than_a_graph_can_hold(monkeypatch: pytest.MonkeyPatch, fitted: FewShotClassifier) -> None:
-    images, labels = pictures(1)
-    monkeypatch.setattr(estimator, "MOST_PICTURES", len(fitted.memory_.labels) + len(labels) - 1)
-    with pytest.raises(EngramError, match=r"[0-9]+ pictures are more than the [0-9]+ that can be remembered"):
-        fitted.partial_fit(images, labels)
+def test_more_pictures_than_an_engine_of_pictures_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MOST_EXACT", 8)
+    with pytest.raises(EngramError, match="9 pictures are more than the 8 that 'pixel_centroid' can remember"):
+        FewShotClassifier("pixel_centroid").fit(*pictures())
+
+
+def test_eight_threads_learn_and_lose_nothing() -> None:
+    classifier = FewShotClassifier("proto_memory")
+    tasks = [pictures(2, (f"class {number}", "bolt"), seed=number) for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda task: classifier.partial_fit(*task), tasks))
+    assert sorted(classifier.classes_) == ["bolt", *(f"class {number}" for number in range(8))]
+    assert sorted(classifier.memory_.counts.tolist()) == [2] * 8 + [16] and classifier.memory_.tasks.max() == 7
+
+
+def test_eight_threads_get_the_same_answers_and_leave_the_random_state(fitted: FewShotClassifier) -> None:
+    query = pictures(2, seed=8)[0]
+    expected, state = fitted.uncertainty(query), torch.get_rng_state()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: fitted.uncertainty(query), range(24)))
+    assert all(np.array_equal(a, b) for one in found for a, b in zip(one, expected, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_forked_process_answers_after_use(fitted: FewShotClassifier) -> None:
+    query = pictures(1, seed=8)[0]
+    expected = fitted.predict_proba(query)
+    reader, writer = os.pipe()
+    with estimator.LEARNING:  # as if another thread were learning just then
+        if not (child := os.fork()):
+            answer = fitted.partial_fit(*pictures(1, seed=4)).predict_proba(query)
+            os.write(writer, answer.tobytes())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = np.frombuffer(pipe.read()).reshape(expected.shape)
+    assert os.waitpid(child, 0)[1] == 0 and np.allclose(answer.sum(1), 1)

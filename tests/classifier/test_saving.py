@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from drawn import pictures
+from safetensors.torch import save as tensors_to_bytes
 
 from engram.classifier import FewShotClassifier
-from engram.classifier.saving import _sealed
+from engram.classifier.description import sealed
 from engram.errors import EngramError
 from engram.spellings import first
 
-FILES = {"classifier.json", "memory.safetensors", "weights.safetensors"}
+
+def weights_of(folder: Path) -> Path:
+    return next(folder.glob("weights-*.safetensors"))
+
+
+def store_of(folder: Path) -> Path:
+    return next(folder.glob("memory-*"))
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +38,8 @@ def copied(saved: Path, tmp_path: Path) -> Path:
 
 
 def test_a_loaded_classifier_answers_the_same_and_goes_on(saved: Path, tmp_path: Path) -> None:
-    assert {path.name for path in saved.iterdir()} == FILES
-    assert (saved / "weights.safetensors").stat().st_size < 3_000_000  # half precision, as in the box
+    assert set(saved.iterdir()) == {saved / "classifier.json", weights_of(saved), store_of(saved)}
+    assert weights_of(saved).stat().st_size < 3_000_000  # half precision, as in the box
     original = FewShotClassifier(reject_below=0.1).fit(*pictures())
     loaded, query = FewShotClassifier.load(saved), pictures(2, seed=8)[0]
     assert np.array_equal(loaded.predict_proba(query), original.predict_proba(query))
@@ -91,13 +100,14 @@ def change_and_seal(folder: Path, **changes: object) -> None:
     """As one who knows the format could."""
     raw = json.loads((folder / "classifier.json").read_text())
     raw.pop("digest")
-    (folder / "classifier.json").write_bytes(_sealed({**raw, **changes}))
+    (folder / "classifier.json").write_bytes(sealed({**raw, **changes}))
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"classes": ["a"]}, "its pictures are not of its 1 classes"),
+        ({"memory": "../elsewhere"}, "names the memory '../elsewhere', which is no folder of its own"),
+        ({"memory": 3}, "is not a saved classifier"),
         ({"temperatures": "warm"}, "is not a saved classifier"),
         ({"familiarities": {"five": [1]}}, "is not a saved classifier"),
     ],
@@ -110,25 +120,90 @@ def test_a_sealed_description_that_makes_no_sense(copied: Path, changes: dict, s
 
 def test_a_folder_of_another_version(copied: Path) -> None:
     change(copied, format_version=7, versions={"engram": "9.9"})
-    with pytest.raises(EngramError, match=r"format version 7, written by Engram 9\.9, but this Engram reads 1"):
+    with pytest.raises(EngramError, match=r"format version 7, written by Engram 9\.9, but this Engram reads up to 2"):
         FewShotClassifier.load(copied)
 
 
 def test_a_description_changed_by_hand(copied: Path) -> None:
-    change(copied, classes=["a", "b", "c"])
+    change(copied, light_ink=True)
     with pytest.raises(EngramError, match=r"classifier\.json was changed after it was saved"):
         FewShotClassifier.load(copied)
 
 
-@pytest.mark.parametrize("name", ["memory.safetensors", "weights.safetensors"])
-def test_tensors_changed_or_missing(copied: Path, name: str) -> None:
-    data = bytearray((copied / name).read_bytes())
+@pytest.mark.parametrize("part", ["weights", "features.bin", "entries.bin"])
+def test_tensors_changed_or_missing(copied: Path, part: str) -> None:
+    path = weights_of(copied) if part == "weights" else store_of(copied) / part
+    data = bytearray(path.read_bytes())
     data[-1] ^= 1
-    (copied / name).write_bytes(bytes(data))
-    with pytest.raises(EngramError, match=f"{name} is damaged or was changed"):
+    path.write_bytes(bytes(data))
+    with pytest.raises(EngramError, match=f"{path.name} is damaged or was changed"):
         FewShotClassifier.load(copied)
-    (copied / name).unlink()
-    with pytest.raises(EngramError, match=f"{name} cannot be read"):
+    path.unlink()
+    with pytest.raises(EngramError, match=f"{path.name} (cannot be read|has 0 bytes where 9 pictures need)"):
+        FewShotClassifier.load(copied)
+
+
+def as_first_version(folder: Path) -> Path:
+    """The folder as it was written before memory was a store."""
+    memory = FewShotClassifier.load(folder).memory_
+    data = tensors_to_bytes({"items": memory.items[:], "labels": memory.labels, "tasks": memory.tasks})
+    (folder / "memory.safetensors").write_bytes(data)
+    raw = json.loads((folder / "classifier.json").read_text())
+    digests = {**raw["digests"], "memory": hashlib.sha256(data).hexdigest()}
+    change_and_seal(folder, format_version=1, classes=list(memory.classes), digests=digests)
+    weights_of(folder).rename(folder / "weights.safetensors")
+    shutil.rmtree(store_of(folder))
+    return folder
+
+
+def test_a_folder_of_the_first_version_opens_and_is_carried_over(copied: Path) -> None:
+    query = pictures(2, seed=8)[0]
+    expected = FewShotClassifier.load(copied).predict_proba(query)
+    loaded = FewShotClassifier.load(as_first_version(copied))
+    assert np.array_equal(loaded.predict_proba(query), expected)
+    loaded.partial_fit(*pictures(1, ("nut",), seed=2)).save(copied)
+    again = FewShotClassifier.load(copied)
+    assert again.memory_.counts.tolist() == [3, 4, 3] and torch.equal(again.memory_.items[:9], loaded.memory_.items[:9])
+    assert set(copied.iterdir()) == {copied / "classifier.json", weights_of(copied), store_of(copied)}
+
+
+def test_more_pictures_are_appended_and_nothing_else_is_written(copied: Path) -> None:
+    classifier = FewShotClassifier.load(copied)
+    before = {path: (path.stat().st_ino, path.read_bytes()) for path in copied.rglob("*") if path.is_file()}
+    classifier.partial_fit(*pictures(1, ("nut", "rivet"), seed=2)).save(copied)
+    for path, (inode, data) in before.items():
+        assert path.stat().st_ino == inode and path.read_bytes().startswith(data)
+    assert (store_of(copied) / "features.bin").stat().st_size == 11 * classifier.memory_.items[:1].nbytes
+    classifier.set_params(reject_below=0.7).save(copied)
+    assert FewShotClassifier.load(copied).reject_below == 0.7
+
+
+def test_pictures_remembered_twice_count_once(copied: Path) -> None:
+    classifier = FewShotClassifier.load(copied).partial_fit(*pictures())
+    assert classifier.memory_.counts.tolist() == [3, 3, 3]
+    images, labels = pictures(4)  # three of each class are known, and one picture has now two names
+    classifier.partial_fit([*images, images[0]], [*labels, "nut"])
+    assert classifier.memory_.counts.tolist() == [4, 5, 4]
+
+
+def test_two_who_loaded_the_same_and_both_save_lose_nothing(copied: Path) -> None:
+    first, second, third = (FewShotClassifier.load(copied) for _ in range(3))
+    first.partial_fit(*pictures(1, ("nut", "rivet"), seed=2)).save(copied)
+    second.partial_fit(*pictures(2, ("screw", "nut"), seed=3)).save(copied)
+    assert second.classes_.tolist() == ["bolt", "nut", "washer", "rivet", "screw"]
+    loaded = FewShotClassifier.load(copied)
+    assert loaded.memory_.counts.tolist() == [3, 6, 3, 1, 2] and loaded.memory_.tasks.max() == 2
+    third.forget("washer").save(copied)
+    loaded = FewShotClassifier.load(copied)
+    assert loaded.classes_.tolist() == ["bolt", "nut", "rivet", "screw"]
+    assert loaded.memory_.counts.tolist() == [3, 6, 1, 2]
+    with pytest.raises(EngramError, match="was written anew since it was loaded"):
+        first.partial_fit(*pictures(1, seed=5)).save(copied)
+
+
+def test_a_classifier_that_an_interrupted_save_left_aside_is_told(copied: Path) -> None:
+    copied.rename(copied.with_name(".copy.old.77"))
+    with pytest.raises(EngramError, match=r"was left in .*\.copy\.old\.77 when a save was interrupted: move it back"):
         FewShotClassifier.load(copied)
 
 
@@ -147,3 +222,11 @@ def test_code_that_a_folder_names_is_not_run(copied: Path, monkeypatch: pytest.M
     change_and_seal(copied, method={**method, "method": "evil:Method"})
     with pytest.raises(EngramError, match="names the method 'evil:Method', code that is not Engram's"):
         FewShotClassifier.load(copied)
+
+
+def test_a_model_by_another_path_is_the_same_model(copied: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(copied)
+    first, second = FewShotClassifier.load(copied), FewShotClassifier.load(tmp_path / "link")
+    first.partial_fit(*pictures(1, ("nut",), seed=2)).save(tmp_path / "link")
+    second.partial_fit(*pictures(1, ("rivet",), seed=3)).save(copied)
+    assert FewShotClassifier.load(copied).memory_.counts.tolist() == [3, 4, 3, 1]
