@@ -1,8 +1,9 @@
 """Marked sections of README, docs and model cards, rebuilt from records. No number in them is typed by hand.
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables; so do ``audit``, ``streams``, ``study``,
-``claims`` (what the paper claims), ``departures`` (those of a method's card), ``own`` (pictures), ``speed`` and
-``quickstart`` (what it prints). Each marker stands at the start of a line, so that a sentence may speak of it.
+``claims`` (what the paper claims), ``trials`` (on validation classes), ``departures`` (those of a method's card),
+``own`` (pictures), ``speed`` and ``quickstart`` (what it prints). Each marker stands at the start of a line, so that a
+sentence may speak of it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from engram.report.results import SUMMARY, results_section, results_sections, su
 from engram.report.stream_figures import FOLDER, stream_figures, stream_picture
 from engram.report.streams import PARTS, late_table, paired_table
 from engram.report.svg import standalone
+from engram.report.trials import trials_section, trials_sections
 from engram.studies.schema import study_names
 
 RUNS = Path("results/runs")
@@ -54,6 +56,7 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "audit": Kind(audit_sections(records), lambda name, runs: audit_section(name, records, runs)),
         "streams": Kind(PARTS, streams),
         "study": Kind((*study_names(), OVERVIEW, SYSTEMS, LEAN), book.study_section),
+        "trials": Kind(trials_sections(), lambda name, runs: trials_section(name, records, runs)),
         "claims": Kind(("all",), lambda name, runs: book.claims_section()),
         "departures": Kind(method_cards(), lambda name, runs: departures_section(name)),
         "own": Kind(OWN, lambda name, runs: own_section(name, runs, folder.parent / "own")),
