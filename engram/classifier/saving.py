@@ -20,6 +20,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from engram.classifier.box import fitted_at
+from engram.classifier.encoders import named, open_named
 from engram.classifier.engine import Engine
 from engram.classifier.memory import Memory
 from engram.errors import EngramError
@@ -40,6 +41,8 @@ ENCODER, METHOD = "encoder.", "method."
 
 def save(classifier: FewShotClassifier, folder: Path) -> Path:
     memory, engine = classifier._known(), classifier.engine_
+    described = engine.recipe.to_dict(), engine.encoder_recipe.to_dict() if engine.encoder_recipe else None
+    _refuse_own_code(described, "this classifier", "keep your run folder and its pictures, and fit again")
     if folder.exists() and not (folder / DESCRIPTION).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise EngramError(f"{folder} is there and is no saved classifier: choose another folder")
     tensors = {
@@ -52,10 +55,13 @@ def save(classifier: FewShotClassifier, folder: Path) -> Path:
         "versions": software_versions(),
         "parameters": {**classifier.get_params(), "weights": str(classifier.weights)},
         "classes": [_plain(label) for label in memory.classes],
-        "method": engine.recipe.to_dict(),
-        "encoder": engine.encoder_recipe.to_dict() if engine.encoder_recipe else None,
+        "method": described[0],
+        "encoder": described[1],
         "image_shape": engine.image_shape,
         "light_ink": engine.light_ink,
+        "crop": engine.crop,
+        "view": engine.view,
+        "outside": named(engine.encoder),
         "transductive": engine.transductive,
         "temperatures": dict(engine.temperatures),
         "familiarities": dict(engine.familiarities),
@@ -82,14 +88,11 @@ def load(kind: type[FewShotClassifier], folder: Path, device: str) -> FewShotCla
 def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder: Path) -> Engine:
     where, on = choose_device(device), str(folder / DESCRIPTION)
     shape = tuple(raw["image_shape"])
-    for part in (raw["method"], raw["encoder"]):
-        for key in ("method", "backbone"):
-            if part is not None and ":" in part[key]:  # importing it would run code that the folder names
-                raise EngramError(
-                    f"{on} names the {key} '{part[key]}', code that is not Engram's, and a saved classifier runs none: "
-                    f"fit it again from your run folder"
-                )
-    encoder, encoder_recipe = None, None
+    _refuse_own_code((raw["method"], raw["encoder"]), on, "fit it again from your run folder")
+    encoder: torch.nn.Module | None = None
+    encoder_recipe = None
+    if (outside := raw.get("outside")) is not None:
+        encoder = open_named(outside, on).to(where)
     if raw["encoder"] is not None:
         encoder_recipe = recipe_from_saved(raw["encoder"], on)
         encoder = build_method(encoder_recipe, shape, where, "fp32").eval().backbone
@@ -102,12 +105,23 @@ def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder
     for name in ("temperatures", "familiarities"):
         if raw[name]:
             fitted_at(raw[name], 1)  # what is no such table fails here and not at the first answer
+    extras |= {name: raw[name] for name in ("crop", "view") if name in raw}  # came later
     return Engine(method, recipe, shape, encoder, encoder_recipe, **extras)
+
+
+def _refuse_own_code(parts: tuple[dict[str, Any] | None, ...], where: str, way_out: str) -> None:
+    for part in parts:
+        for key in ("method", "backbone"):
+            if part is not None and ":" in part[key]:  # importing it would run code that the folder names
+                raise EngramError(
+                    f"{where} names the {key} '{part[key]}', code that is not Engram's, and a saved classifier runs "
+                    f"none: {way_out}"
+                )
 
 
 def _weights(engine: Engine) -> dict[str, Tensor]:
     parts = {METHOD + name: value for name, value in engine.method.state_dict().items()}
-    if engine.encoder is not None:
+    if engine.encoder_recipe is not None and engine.encoder is not None:
         parts |= {ENCODER + name: value for name, value in engine.encoder.state_dict().items()}
     return {name: value.cpu() for name, value in parts.items()}
 

@@ -16,7 +16,7 @@ from typing import Any
 from engram.errors import EngramError
 
 LOOPBACK = "127.0.0.1"
-KINDS = ("photographs", "glyphs")
+KINDS = ("imagenet", "photographs", "glyphs")
 FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 EMPTY = '<div class="engram"><h3>Task 1</h3><p>No pictures in this task yet.</p></div>'
 CSS = """
@@ -42,7 +42,7 @@ def build() -> Any:
         gr.Markdown("# Engram\nA few pictures of each class, then questions. Nothing leaves this computer.")
         with gr.Row():
             with gr.Column():
-                kind = gr.Radio(list(KINDS), value=KINDS[0], label="Pictures are")
+                kind = gr.Radio(list(KINDS), value=KINDS[0], label="Weights")
                 name = gr.Textbox(label="Class", placeholder="bolt", max_length=60)
                 files = gr.File(label="Its pictures", file_count="multiple", height=140)
                 with gr.Row():

@@ -16,7 +16,7 @@ from engram.ledger import RunRecord
 from engram.report.columns import markdown_table
 from engram.report.rows import percent
 
-KINDS = ("photographs", "glyphs")
+KINDS = ("imagenet", "photographs", "glyphs")
 NAMES = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "speed")
 NOT_MEASURED = "Not measured yet."
 FILES = {"engines": "fit", "test": "test", "rounds": "test"}
