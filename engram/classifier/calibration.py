@@ -23,7 +23,7 @@ ENOUGH = 20
 """pictures held out, below which the stored constants stand alone"""
 MOST = 2000
 """pictures of the memory that take part"""
-TRUST = 20.0
+TRUST = 10.0
 """in pictures held out: what the stored constants are worth beside them"""
 NO_BETTER = 0.6
 """area under the ROC curve below which familiarity is said not to tell strangers"""

