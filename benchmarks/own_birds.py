@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from engram.classifier import opening
-from engram.classifier.box import box
+from engram.classifier.box import Boxed, box
 from engram.classifier.calibration import calibrate
 from engram.classifier.engine import Engine, likeness
 from engram.classifier.seeing import see_pictures
@@ -145,12 +145,14 @@ def fit(count: int) -> dict[str, Any]:
             known, strange = (np.concatenate(s) for s in zip(*scores, strict=True)) if scores else ([], [])
             familiarity[key] = logistic(known, strange) if scores else familiarity[f"10x{shots}"]
             print(key, temperatures["content_memory"][key], familiarity[key], flush=True)
-    entry = replace(box()["imagenet"], temperatures=temperatures, familiarity=familiarity)
-    write_box("imagenet", entry)
     asked = {shots: list(tasks(parts[0], 5, shots, count)) for shots in (1, CHOSEN_AT)}
+    entry = replace(box()["imagenet"], temperatures=temperatures, familiarity=familiarity)
+    table, others = _engines(replace(entry, temperatures={}), asked)
+    entry = replace(entry, temperatures={**others, **temperatures})
+    write_box("imagenet", entry)
     protocols = {str(s): {"n_way": 5, "n_query": QUERIES, "n_shot": s} for s in asked}
     common = {"chosen": entry.engine, "chosen_at": CHOSEN_AT, "protocols": protocols, "box": asdict(entry)}
-    return {"engines": _engines(asked), **common}
+    return {"engines": table, **common}
 
 
 def _likenesses(engine: Engine, task: Task) -> tuple[np.ndarray, np.ndarray]:
@@ -159,8 +161,12 @@ def _likenesses(engine: Engine, task: Task) -> tuple[np.ndarray, np.ndarray]:
     return alike[: len(task.query)], alike[len(task.query) :]
 
 
-def _engines(asked: dict[int, list[Task]]) -> dict[str, dict[str, dict[str, float]]]:
-    table = {}
+def _engines(entry: Boxed, asked: dict[int, list[Task]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Figures of every method that needs no training, on birds alone, and its temperatures there."""
+    from benchmarks.own_images import fitted_temperature, write_box
+
+    write_box("imagenet", entry)
+    table, temperatures = {}, {}
     for name, transductive in [(n, t) for n in METHODS for t in (False, True)]:
         try:
             engine = opening.open_engine(name, "imagenet", None, transductive, "cpu")
@@ -168,9 +174,11 @@ def _engines(asked: dict[int, list[Task]]) -> dict[str, dict[str, dict[str, floa
             continue  # has to be trained on tasks first
         if engine.by_features and (engine.method.card.transductive or not transductive):
             label = f"{name} transductive" if transductive else name
-            table[label] = {str(s): figures(outcomes(engine, t, own=False)) for s, t in asked.items()}
+            found = {str(s): outcomes(engine, t, own=False) for s, t in asked.items()}
+            table[label] = {s: figures(o) for s, o in found.items()}
+            temperatures[label] = {s: [fitted_temperature([o])] for s, o in found.items()}
             print(label, {s: round(100 * f["accuracy"], 2) for s, f in table[label].items()}, flush=True)
-    return table
+    return table, temperatures
 
 
 def test(count: int) -> dict[str, Any]:

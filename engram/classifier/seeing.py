@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Tensor
 from engram.classifier.engine import Engine
 from engram.classifier.pictures import Unreadable, batches, side_by_side
 from engram.data.datasets import cache_folder
-from engram.errors import EngramError
+from engram.errors import EngramError, EngramWarning
 
 MOST = 100_000
 """features kept, over all encoders: half a gigabyte of those of `imagenet`; the oldest go first"""
@@ -25,6 +26,7 @@ FILE = "features.sqlite"
 TABLE = "CREATE TABLE IF NOT EXISTS features (digest BLOB PRIMARY KEY, seen BLOB)"
 TRIM = "DELETE FROM features WHERE rowid <= (SELECT max(rowid) FROM features) - ?"
 CHUNK = 256
+NO_DRAWINGS = "most of these pictures look like photographs, but the weights learned from drawings: use imagenet"
 
 
 def see_pictures(engine: Engine, X: Sequence[Any], unreadable: Unreadable | None = None) -> Tensor | None:
@@ -66,11 +68,22 @@ def _chunk(engine: Engine, X: Sequence[Any], places: range, unreadable: Unreadab
 
     skip = told if unreadable else None
     images = batches(X, engine.image_shape, unreadable=skip, crop=engine.crop, places=new)
-    seen = [row for batch in images for row in engine.see(batch)]
+    seen: list[Tensor] = []
+    for batch in images:
+        if engine.light_ink and _far_from_drawings(batch):
+            warnings.warn(NO_DRAWINGS, EngramWarning, stacklevel=4)
+        seen += engine.see(batch)
     fresh = dict(zip((place for place in new if place not in left_out), seen, strict=True))
     _keep({keys[place]: row for place, row in fresh.items() if keys[place]})
     rows |= fresh
     return [rows[place] for place in places if place in rows]
+
+
+def _far_from_drawings(images: Tensor) -> bool:
+    """Whether most pictures have no even ground at their border, as drawings have. uint8 (n, C, H, W)"""
+    border = torch.cat([images[..., 0, :], images[..., -1, :], images[..., 0], images[..., -1]], -1).flatten(1).float()
+    even = ((border - border.median(1, keepdim=True).values).abs() < 16).float().mean(1)
+    return float((even < 0.8).float().mean()) > 0.5
 
 
 def _key(item: Any, encoder: str) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from drawn import class_folders, pictures
@@ -14,7 +16,7 @@ from engram.classifier import seeing
 from engram.classifier.engine import Engine
 from engram.classifier.opening import open_engine
 from engram.classifier.seeing import see_labelled, see_pictures
-from engram.errors import EngramError
+from engram.errors import EngramError, EngramWarning
 
 
 @pytest.fixture
@@ -82,3 +84,16 @@ def test_bad_pictures_are_told_by_their_place(engine: Engine, tmp_path: Path) ->
         see_labelled(engine, [bad], ["b"], lambda *why: None)
     with pytest.raises(EngramError, match="bad.jpg"):
         see_labelled(engine, [good[0], bad], ["a", "b"])
+
+
+def test_photographs_shown_to_weights_of_drawings_are_told() -> None:
+    rng = np.random.default_rng(0)
+    drawings = np.full((4, 40, 40), 250, np.uint8)
+    drawings[:, 10:30, 18:22] = 20
+    glyphs = open_engine("proto_net", "glyphs", None, False, "cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        see_pictures(glyphs, list(drawings))
+    scenes = [np.asarray(Image.fromarray(rng.integers(0, 256, (4, 4), dtype=np.uint8)).resize((40, 40))) for _ in "123"]
+    with pytest.warns(EngramWarning, match="look like photographs, but the weights learned from drawings"):
+        see_pictures(glyphs, scenes)
