@@ -31,8 +31,8 @@ TOGETHER = 1024
 """features of queries asked about at once; answers do not depend on it"""
 PICTURES_TOGETHER = 64
 """the same where a method sees pictures, or is asked about one query at a time"""
-IMAGES_TOGETHER = 16
-"""pictures that pass the encoder at once: maps of more (over 32 MB) are fresh pages of the system at every layer"""
+PIXELS_TOGETHER = 16 * 84 * 84
+"""of pictures that pass the encoder at once: maps of more (over 32 MB) are fresh pages of the system at every layer"""
 
 
 class Answer(NamedTuple):
@@ -92,7 +92,8 @@ class Engine:
             images = on_dark_ground(images)
         if not self.by_features:
             return images
-        seen = torch.cat([self._eye(part.to(self.device)) for part in images.split(IMAGES_TOGETHER)]).cpu()
+        together = max(1, PIXELS_TOGETHER // images[0, 0].numel()) if len(images) else 1
+        seen = torch.cat([self._eye(part.to(self.device)) for part in images.split(together)]).cpu()
         return seen if self.encoder is None else seen.flatten(1)  # a method may want the maps of its own backbone
 
     @cached_property
