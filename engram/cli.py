@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import NoReturn
 
 import tyro
@@ -12,7 +13,7 @@ from engram.commands.measure import audit, bench, compare, picture
 from engram.commands.own import demo, forget, predict, remember
 from engram.commands.run import attach, features, pack, quickstart, reproduce, train
 from engram.commands.show import data, import_public, list_, recipe, report
-from engram.errors import EngramError
+from engram.errors import EngramError, EngramWarning
 
 app = tyro.extras.SubcommandApp()
 OWN = (predict, remember, forget, demo)
@@ -23,6 +24,10 @@ for command in (*TOOLS, import_public, list_, recipe, report, *OWN):
 
 def main() -> None:
     """Entry point: bad input is one sentence on stderr and status 2, never a traceback."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, *place: (
+        f"engram: {message}\n" if category is EngramWarning else usual(message, category, *place)
+    )
     try:
         app.cli(
             prog="engram",

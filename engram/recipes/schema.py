@@ -35,7 +35,7 @@ class DataSettings(Tasks):
     """[least, greatest] stream_length, drawn anew for every step; [] = always stream_length"""
     pool_range: tuple[int, ...] = ()
     """[least, greatest] pool_classes, drawn anew for every step; [] = always pool_classes"""
-    normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "relation", "none"] = "unit"
+    normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "lite", "relation", "none"] = "unit"
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
     class_batch: int = 0
     """images of base classes per step, drawn evenly over all images of the training split, beside the tasks"""

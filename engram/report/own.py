@@ -16,7 +16,7 @@ from engram.ledger import RunRecord
 from engram.report.columns import markdown_table
 from engram.report.rows import percent
 
-KINDS = ("photographs", "glyphs")
+KINDS = ("imagenet", "photographs", "glyphs")
 NAMES = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "speed")
 NOT_MEASURED = "Not measured yet."
 FILES = {"engines": "fit", "test": "test", "rounds": "test"}
@@ -87,7 +87,27 @@ def _test(content: dict[str, Any]) -> str:
         f"probability {reject['auroc_of_probability']:.3f}."
     )
     header = ["Pictures of each class", "Answers", "Accuracy, %", "ECE, %", "NLL"]
-    return f"{markdown_table(header, rows)}\n\n{note}"
+    return f"{markdown_table(header, rows)}\n\n{note}{_ways(content)}"
+
+
+def _ways(content: dict[str, Any]) -> str:
+    """More classes at once, the plain nearest centroid beside them, and other pictures; "" where not asked."""
+    if "ways" not in content:
+        return ""
+    rows = []
+    for ways in sorted(content["ways"], key=int):
+        found = content["ways"][ways]
+        shares = [percent(found[n]["accuracy"], found[n]["interval"]) for n in ("default", "transductive", "centroids")]
+        rows.append([ways, *shares, f"{100 * found['default']['ece']:.1f}"])
+    header = ["Classes at once", "The default, %", "Transductive, %", "Nearest centroid, %", "ECE, %"]
+    plain = ", ".join(
+        f"{percent(f['accuracy'], f['interval'])} % from {shots}" for shots, f in sorted(content["centroids"].items())
+    )
+    note = (
+        f"5 pictures of each class. The plain nearest centroid of 5 classes: {plain}. Birds told from photographs "
+        f"of no birds, both of 84 x 84 pixels: area under the ROC curve {content['rejection']['auroc_no_birds']:.3f}."
+    )
+    return f"\n\n{markdown_table(header, rows)}\n\n{note}"
 
 
 def _rounds(content: dict[str, Any]) -> str:
@@ -102,11 +122,14 @@ def _rounds(content: dict[str, Any]) -> str:
 
 
 def _speed(content: dict[str, Any]) -> str:
+    side = content.get("setting", {}).get("size", 84)
     rows = [
         ["First call of a cold process, import and fit and predict", f"{content['cold_seconds']:.2f} s"],
         ["Warm `fit` + `predict`", f"{content['warm_seconds']:.3f} s"],
-        ["Pictures per second from files of 84x84", f"{content['pictures_per_second']:.0f}"],
+        [f"Pictures per second from files of {side}x{side}", f"{content['pictures_per_second']:.0f}"],
     ]
+    if "cached_seconds" in content:
+        rows.append(["1,000 pictures that were seen before, answered", f"{content['cached_seconds']:.2f} s"])
     if "page_seconds" in content:
         rows.append(["`engram demo` usable in the browser", f"{content['page_seconds']:.2f} s"])
     if "slowest_action_seconds" in content:

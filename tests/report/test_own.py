@@ -38,6 +38,20 @@ def test_test_rounds_and_speed(tmp_path: Path) -> None:
     speed = {"cold_seconds": 3.0, "warm_seconds": 0.2, "pictures_per_second": 200.0, "page_seconds": 4.0}
     write(tmp_path, "speed.a", device="cpu, 2 threads", load_average=0.3, **speed)
     assert "0.200 s" in own_section("speed", [], "results/runs", tmp_path)
+    write(tmp_path, "speed.b", device="cpu", load_average=0.3, setting={"size": 256}, cached_seconds=1.5, **speed)
+    table = own_section("speed", [], "results/runs", tmp_path)
+    assert "files of 256x256 | 200 |" in table and "seen before, answered | 1.50 s |" in table
+
+
+def test_more_classes_at_once_stand_below(tmp_path: Path) -> None:
+    row = {"default": FIGURES, "transductive": FIGURES, "centroids": {"accuracy": 0.6, "interval": 0.01}}
+    reject = {"auroc": 0.7, "interval": 0.01, "auroc_of_probability": 0.5, "auroc_no_birds": 0.98}
+    facts = {"engine": "good", "shots": {"5": {"default": FIGURES, "temperature 1": FIGURES, "transductive": FIGURES}}}
+    ways = {"20": row, "5": row}
+    write(tmp_path, "test.imagenet.a", **facts, rejection=reject, ways=ways, centroids={"5": row["centroids"]})
+    table = own_section("test.imagenet", [], "results/runs", tmp_path)
+    assert table.index("| 5 | 70.00") < table.index("| 20 | 70.00 ± 1.00 | 70.00 ± 1.00 | 60.00 ± 1.00 | 2.0 |")
+    assert "60.00 ± 1.00 % from 5" in table and "ROC curve 0.980" in table
 
 
 def test_unknown_sections_are_refused() -> None:
