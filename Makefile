@@ -22,7 +22,7 @@ EXTRAS := .venv-extras/bin
 
 .venv-extras/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-extras
-	$(EXTRAS)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,export,ray,page]' playwright
+	$(EXTRAS)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,export,ray,page,encoders]' playwright
 	touch $@
 
 run: .venv/ready

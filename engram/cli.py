@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from typing import NoReturn
 
 import tyro
@@ -13,7 +14,7 @@ from engram.commands.measure import audit, bench, compare, picture
 from engram.commands.own import demo, forget, predict, remember
 from engram.commands.run import attach, features, pack, quickstart, reproduce, train
 from engram.commands.show import data, import_public, list_, recipe, report
-from engram.errors import EngramError
+from engram.errors import EngramError, EngramWarning
 
 app = tyro.extras.SubcommandApp()
 OWN = (predict, remember, forget, demo)
@@ -27,6 +28,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # names of files may hold what no encoding has
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, *place: (
+        f"engram: {message}\n" if category is EngramWarning else usual(message, category, *place)
+    )
     try:
         app.cli(
             prog="engram",

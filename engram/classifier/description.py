@@ -71,3 +71,24 @@ def check_left_aside(folder: Path) -> None:
     aside = sorted(folder.parent.glob(f".{folder.name}.old.*/{DESCRIPTION}")) if folder.name else []
     if aside:
         raise EngramError(f"{folder} was left in {aside[-1].parent} when a save was interrupted: move it back")
+
+
+def refuse_own_code(parts: tuple[dict[str, Any] | None, ...], where: str, way_out: str) -> None:
+    for part in parts:
+        for key in ("method", "backbone"):
+            if part is not None and ":" in part[key]:  # importing it would run code that the folder names
+                raise EngramError(
+                    f"{where} names the {key} '{part[key]}', code that is not Engram's, and a saved classifier runs "
+                    f"none: {way_out}"
+                )
+
+
+def check_plain(label: Any) -> None:
+    if not isinstance(label, str | int | float):
+        raise EngramError(f"the class {label!r} is a {type(label).__name__}: only text and numbers can be saved")
+
+
+def inside(folder: Path, name: str) -> Path:
+    if Path(name).name != name:
+        raise ValueError(f"it names the memory {name!r}, which is no folder of its own")
+    return folder.resolve() / name

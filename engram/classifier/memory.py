@@ -16,6 +16,7 @@ from engram.classifier import index as indices
 from engram.classifier.index import Index
 from engram.classifier.rows import Rows
 from engram.errors import EngramError, nearest
+from engram.nn.view import View, fit_view
 
 MOST_EXACT = 10_000
 """that an engine looks at all at once: a graph grows with their square, and of these it takes some gigabytes"""
@@ -83,6 +84,17 @@ class Memory:
         """(N, d) of the features of each class."""
         sums = indices.class_sums(self.index, self.rows, self.labels, len(self.classes))
         return sums / self.counts[:, None]
+
+    @cached_property
+    def view(self) -> View:
+        """How features are looked at, from the newest entries of each class, as many as can be looked at whole."""
+        order = self.labels.flip(0).argsort(stable=True)
+        starts = self.counts.cumsum(0) - self.counts
+        newest = torch.arange(len(order)) - starts.repeat_interleave(self.counts) < max(
+            2, MOST_EXACT // len(self.counts)
+        )
+        rows = (len(order) - 1 - order[newest]).sort().values
+        return fit_view(self.rows[rows].float(), self.labels[rows], len(self.classes))
 
     def check_size(self, by_features: bool, engine: str) -> None:
         """Refuse more pictures than an engine that compares pictures themselves can look at."""

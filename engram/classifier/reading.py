@@ -7,11 +7,13 @@ other is given the nearest entries, which an index finds. Either way the answer 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engram.classifier.calibration import Calibration, stored
 from engram.classifier.engine import Answer, Engine
 from engram.classifier.memory import Memory
 
@@ -23,27 +25,33 @@ ELSEWHERE = 1e-9
 """the most probable that a class can be that is no candidate"""
 
 
-def answer(engine: Engine, memory: Memory, query: Tensor, samples: int) -> Answer:
+def answer(
+    engine: Engine, memory: Memory, query: Tensor, samples: int, calibration: Calibration | None = None
+) -> Answer:
     """As `Engine.answer`, for each query (Q, ...) alone; no edges, for each has a support of its own."""
+    sure = calibration or stored(engine, len(memory.labels), len(memory.classes))
     if not len(query):
-        return engine.answer(memory.items[:1], memory.labels[:1], query, len(memory.classes), samples)
-    found = [_one(engine, memory, one, samples) for one in query]
+        return engine.answer(memory.items[:1], memory.labels[:1], query, len(memory.classes), samples, sure)
+    found = [_one(engine, memory, one, samples, sure) for one in query]
     drawn = torch.cat([part.samples for part in found if part.samples is not None], 1) if samples else None
     log_probs, familiarity = (torch.cat([part[column] for part in found]) for column in (0, 2))  # type: ignore[misc]
-    return Answer(log_probs, drawn, familiarity, None)
+    return Answer(log_probs, drawn, familiarity, None, sure)
 
 
-def _one(engine: Engine, memory: Memory, query: Tensor, samples: int) -> Answer:
+def _one(engine: Engine, memory: Memory, query: Tensor, samples: int, sure: Calibration) -> Answer:
     support, owners = (class_means if engine.method.card.by_class_means else nearest_entries)(memory, query)
     classes, labels = owners.unique(return_inverse=True)
-    small = engine.answer(support, labels, query[None], len(classes), samples)
+    seen = query[None]
+    if engine.view:  # that of the memory, not of these few
+        support, seen, engine = memory.view(support), memory.view(seen), replace(engine, view=False)
+    small = engine.answer(support, labels, seen, len(classes), samples, sure)
     log_probs = small.log_probs.amin(1, keepdim=True).clamp(max=math.log(ELSEWHERE)).repeat(1, len(memory.classes))
     log_probs[:, classes] = small.log_probs
     drawn = None
     if small.samples is not None:
         drawn = torch.zeros(samples, 1, len(memory.classes))
         drawn[..., classes] = small.samples
-    return Answer(log_probs.log_softmax(-1), drawn, small.familiarity, None)
+    return Answer(log_probs.log_softmax(-1), drawn, small.familiarity, None, sure)
 
 
 def class_means(memory: Memory, query: Tensor) -> tuple[Tensor, Tensor]:

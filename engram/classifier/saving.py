@@ -22,7 +22,18 @@ from torch import Tensor
 from engram.classifier import disk
 from engram.classifier import index as indices
 from engram.classifier.box import fitted_at
-from engram.classifier.description import DESCRIPTION, FORMAT_VERSION, description_of, put, sealed, tensors_of
+from engram.classifier.description import (
+    DESCRIPTION,
+    FORMAT_VERSION,
+    check_plain,
+    description_of,
+    inside,
+    put,
+    refuse_own_code,
+    sealed,
+    tensors_of,
+)
+from engram.classifier.encoders import named, open_named
 from engram.classifier.engine import Engine
 from engram.classifier.memory import Memory, Stored
 from engram.classifier.store import Store, create, open_store
@@ -43,8 +54,10 @@ OURS = ("weights*.safetensors", "memory.safetensors", "memory-*", f".{DESCRIPTIO
 
 def save(classifier: FewShotClassifier, folder: Path) -> Path:
     memory = classifier._known()
+    described = _recipes(classifier.engine_)
+    refuse_own_code(described, "this classifier", "keep your run folder and its pictures, and fit again")
     for label in memory.classes:
-        _check_plain(label)
+        check_plain(label)
     with disk.one_writer(folder):
         saved = (folder / DESCRIPTION).is_file()
         if not saved and any(not any(path.match(name) for name in OURS) for path in folder.iterdir()):
@@ -117,15 +130,19 @@ def _write(classifier: FewShotClassifier, memory: Memory, folder: Path) -> Store
 def _described(classifier: FewShotClassifier, memory: str, weights: str) -> dict[str, Any]:
     """``memory``: the name of its folder; ``weights``: their digest."""
     engine = classifier.engine_
+    method, encoder = _recipes(engine)
     return {
         "format_version": FORMAT_VERSION,
         "versions": software_versions(),
         "parameters": _parameters(classifier),
         "memory": memory,
-        "method": engine.recipe.to_dict(),
-        "encoder": engine.encoder_recipe.to_dict() if engine.encoder_recipe else None,
+        "method": method,
+        "encoder": encoder,
         "image_shape": engine.image_shape,
         "light_ink": engine.light_ink,
+        "crop": engine.crop,
+        "view": engine.view,
+        "outside": named(engine.encoder),
         "transductive": engine.transductive,
         "temperatures": dict(engine.temperatures),
         "familiarities": dict(engine.familiarities),
@@ -167,17 +184,11 @@ def _loaded(kind: type[FewShotClassifier], raw: dict[str, Any], folder: Path, de
             parts = tensors_of(folder / "memory.safetensors", digests["memory"])
             classifier.memory_ = Memory(tuple(raw["classes"]), parts["items"], parts["labels"], parts["tasks"])
         else:
-            classifier.memory_ = open_store(_inside(folder, raw["memory"])).memory()
+            classifier.memory_ = open_store(inside(folder, raw["memory"])).memory()
         classifier.memory_.check()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EngramError(f"{folder / DESCRIPTION} is not a saved classifier ({error}): save it again") from error
     return classifier
-
-
-def _inside(folder: Path, name: str) -> Path:
-    if Path(name).name != name:
-        raise ValueError(f"it names the memory {name!r}, which is no folder of its own")
-    return folder.resolve() / name
 
 
 def _weights_name(digest: str) -> str:
@@ -192,14 +203,11 @@ def _parameters(classifier: FewShotClassifier) -> dict[str, Any]:
 def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder: Path) -> Engine:
     where, on = choose_device(device), str(folder / DESCRIPTION)
     shape = tuple(raw["image_shape"])
-    for part in (raw["method"], raw["encoder"]):
-        for key in ("method", "backbone"):
-            if part is not None and ":" in part[key]:  # importing it would run code that the folder names
-                raise EngramError(
-                    f"{on} names the {key} '{part[key]}', code that is not Engram's, and a saved classifier runs none: "
-                    f"fit it again from your run folder"
-                )
-    encoder, encoder_recipe = None, None
+    refuse_own_code((raw["method"], raw["encoder"]), on, "fit it again from your run folder")
+    encoder: torch.nn.Module | None = None
+    encoder_recipe = None
+    if (outside := raw.get("outside")) is not None:
+        encoder = open_named(outside, on).to(where)
     if raw["encoder"] is not None:
         encoder_recipe = recipe_from_saved(raw["encoder"], on)
         encoder = build_method(encoder_recipe, shape, where, "fp32").eval().backbone
@@ -212,12 +220,17 @@ def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder
     for name in ("temperatures", "familiarities"):
         if raw[name]:
             fitted_at(raw[name], 1)  # what is no such table fails here and not at the first answer
+    extras |= {name: raw[name] for name in ("crop", "view") if name in raw}  # came later
     return Engine(method, recipe, shape, encoder, encoder_recipe, **extras)
+
+
+def _recipes(engine: Engine) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    return engine.recipe.to_dict(), engine.encoder_recipe.to_dict() if engine.encoder_recipe else None
 
 
 def _weights(engine: Engine) -> bytes:
     parts = {METHOD + name: value for name, value in engine.method.state_dict().items()}
-    if engine.encoder is not None:
+    if engine.encoder_recipe is not None and engine.encoder is not None:
         parts |= {ENCODER + name: value for name, value in engine.encoder.state_dict().items()}
     return tensors_to_bytes({name: _smallest(value.cpu()).contiguous() for name, value in parts.items()})
 
@@ -232,8 +245,3 @@ def _smallest(value: Tensor) -> Tensor:
     """Half precision where nothing is lost by it: weights of the box came that way."""
     half = value.half() if value.dtype == torch.float32 else value
     return half if torch.equal(half.to(value.dtype), value) else value
-
-
-def _check_plain(label: Any) -> None:
-    if not isinstance(label, str | int | float):
-        raise EngramError(f"the class {label!r} is a {type(label).__name__}: only text and numbers can be saved")

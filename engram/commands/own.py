@@ -39,7 +39,7 @@ def predict(
     if json and csv:
         raise EngramError("--json and --csv are two forms of one answer: choose one")
     with trusting_code(trust_code):
-        classifier = answer_with(model, support, engine, weights, transductive, reject_below, device)
+        classifier = answer_with(model, support, engine, weights, transductive, reject_below, device, _left_out)
     answers = ask(classifier, find_pictures(images))
     if json or csv:
         print(answers.to_json() if json else answers.to_csv(), end="\n" if json else "")
@@ -47,8 +47,14 @@ def predict(
         from engram.report.rows import answers_table
 
         print(answers_table(answers.rows()).text())
-    for _, why in answers.unreadable:
-        print(f"left out: {why}", file=sys.stderr)
+    for place, (_, why) in enumerate(answers.unreadable):
+        _left_out(place, why)
+    if not json:
+        print(answers.confidence, file=sys.stderr)
+
+
+def _left_out(place: int, why: str) -> None:
+    print(f"left out: {why}", file=sys.stderr)
 
 
 def remember(
@@ -60,6 +66,8 @@ def remember(
 ) -> None:
     """Add pictures to what a model remembers: of known classes, of new ones, or both. A new folder starts a new model.
 
+    Pictures that cannot be read are told and stop nothing.
+
     Args:
         model: folder of the model
         support: folder with one folder of example pictures for each class
@@ -68,7 +76,7 @@ def remember(
     from engram.models.build import trusting_code
 
     with trusting_code(trust_code):
-        remembered = list(remember_more(model, support, engine, weights))
+        remembered = list(remember_more(model, support, engine, weights, _left_out))
     for name, count, before in remembered:
         print(f"{name}: {count} pictures" + (f", {count - before} of them new" if before < count and before else ""))
 

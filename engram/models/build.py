@@ -20,11 +20,14 @@ from engram.data.pixels import NORMALISATIONS
 from engram.errors import EngramError, nearest
 from engram.methods import METHODS
 from engram.nn.backbones import build_backbone
+from engram.nn.backbones.efficientnet import DIGEST, EfficientNetLite0, imagenet_weights
 from engram.nn.encoder import Encoder
 from engram.nn.task_norm import TaskBatchNorm, TaskNorm
 from engram.recipes.schema import Recipe, structure
 from engram.types import EmbeddingMethod, Method, MethodCard
 
+PACKAGED = "imagenet"
+"""[backbone] weights that come in a package"""
 PREFIX = "backbone.backbone."
 """method.backbone is the encoder, and its backbone is what has weights"""
 
@@ -97,6 +100,22 @@ def build_method(
     # The encoder hands images on in channels-last layout; weights in the same layout save a conversion each step.
     method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return method
+
+
+def start_packaged(method: Method, recipe: Recipe) -> str:
+    """Fill a backbone with the weights of a package, [backbone] weights = "imagenet"; their digest, for the record."""
+    backbone: Any = method.backbone.backbone
+    if not isinstance(backbone, EfficientNetLite0):
+        raise EngramError(
+            f"{recipe.name} [backbone]: weights = 'imagenet' are those of efficientnet_lite0, not of {recipe.backbone}"
+        )
+    if recipe.data.normalisation != "lite":
+        raise EngramError(
+            f"{recipe.name} [data]: normalisation = '{recipe.data.normalisation}' but the weights 'imagenet' learned "
+            f"from 'lite'"
+        )
+    backbone.load_state_dict(imagenet_weights(backbone))
+    return DIGEST[:16]
 
 
 def _uniform_norms(method: nn.Module) -> int:

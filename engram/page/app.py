@@ -21,7 +21,7 @@ from engram.page import uploads
 from engram.page.guard import Guard
 
 LOOPBACK = "127.0.0.1"
-KINDS = ("photographs", "glyphs")
+KINDS = ("imagenet", "photographs", "glyphs")
 LONGEST_NAME = 60
 """characters of a class"""
 FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
@@ -52,7 +52,7 @@ def build() -> Any:
         gr.Markdown("# Engram\nA few pictures of each class, then questions. Nothing leaves this computer.")
         with gr.Row():
             with gr.Column():
-                kind = gr.Radio(list(KINDS), value=KINDS[0], label="Pictures are")
+                kind = gr.Radio(list(KINDS), value=KINDS[0], label="Weights")
                 name = gr.Textbox(label="Class", placeholder="bolt", max_length=LONGEST_NAME)
                 files = gr.File(label="Its pictures", file_count="multiple", height=140)
                 with gr.Row():

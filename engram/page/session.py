@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from engram.classifier import FewShotClassifier, Uncertainty
-from engram.classifier.engine import Answer, Engine, split_entropy
+from engram.classifier.engine import Answer, Engine
 from engram.classifier.memory import Memory, nothing
 from engram.classifier.opening import open_engine
 from engram.classifier.pictures import side_by_side
+from engram.classifier.uncertainty import split_entropy
 from engram.data.formats.images import fit_picture, opened_image
 from engram.errors import EngramError
 from engram.page.app import LONGEST_NAME
@@ -52,7 +53,7 @@ class Shown:
 class Session:
     """``memory`` ends with the last finished task; ``pending`` is the task at hand."""
 
-    weights: str = "photographs"
+    weights: str = "imagenet"
     memory: Memory = field(default_factory=nothing)
     thumbnails: list[np.ndarray] = field(default_factory=list)
     """of ``memory``"""
@@ -135,14 +136,16 @@ class Session:
     def _seen(self, files: Sequence[Path]) -> tuple[Tensor, tuple[np.ndarray, ...]]:
         """Files as the engine keeps pictures, and thumbnails. An error calls a file by its name alone, for a server
         keeps uploads in folders that mean nothing to a person."""
-        shape = engine_of(self.weights).image_shape
+        engine = engine_of(self.weights)
 
         def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
             with opened_image(file, file.name) as image:
-                return fit_picture(image, file.name, shape), fit_picture(image, file.name, THUMBNAIL)
+                return fit_picture(image, file.name, engine.image_shape, engine.crop), fit_picture(
+                    image, file.name, THUMBNAIL
+                )
 
         images, thumbnails = zip(*side_by_side(read, files), strict=True)
-        return self._classifier(self.memory).see(images), thumbnails
+        return engine.see(torch.from_numpy(np.stack(images))), thumbnails
 
 
 @cache

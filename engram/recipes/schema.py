@@ -37,7 +37,7 @@ class DataSettings(Tasks):
     """[least, greatest] stream_length, drawn anew for every step; [] = always stream_length"""
     pool_range: tuple[int, ...] = ()
     """[least, greatest] pool_classes, drawn anew for every step; [] = always pool_classes"""
-    normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "relation", "none"] = "unit"
+    normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "lite", "relation", "none"] = "unit"
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
     crop_area: tuple[float, ...] = (0.7, 1.0)
     """[least, greatest] share of the image's area that "standard" shows"""

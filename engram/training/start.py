@@ -9,7 +9,7 @@ import torch
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.models import checkpoint as checkpoints
-from engram.models.build import PREFIX, resolve_method, revisions
+from engram.models.build import PACKAGED, PREFIX, resolve_method, revisions, start_packaged
 from engram.models.checkpoint import Checkpoint
 from engram.places import located
 from engram.recipes import Recipe, maker_of
@@ -40,6 +40,8 @@ def start_backbone(method: Method, recipe: Recipe) -> str:
     Every name and shape must agree, and so must the normalisation, as weights made for other pixels would fit in shape
     and see nothing, and the start of norms, as the recipe would claim one that its backbone never had.
     """
+    if recipe.backbone_weights == PACKAGED:
+        return start_packaged(method, recipe)
     found = _backbone_of(recipe, ", or train on its features with --features")
     before, now = found.recipe.data.normalisation, recipe.data.normalisation
     if before != now:

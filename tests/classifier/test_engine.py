@@ -11,7 +11,8 @@ from drawn import pictures
 from torch import Tensor, nn
 
 from engram.classifier import FewShotClassifier
-from engram.classifier.engine import Answer, Engine, likeness, on_dark_ground, split_entropy
+from engram.classifier.engine import Answer, Engine, likeness, on_dark_ground
+from engram.classifier.uncertainty import split_entropy
 from engram.errors import EngramError
 from engram.recipes import load_recipe
 from engram.types import EmbeddingMethod, Episode, History, MethodCard, Prediction
@@ -109,7 +110,7 @@ def test_draws_that_agree_leave_nothing_unknown_and_sure_ones_nothing_open() -> 
 
 def test_more_pictures_leave_less_that_the_model_does_not_know() -> None:
     query, _ = pictures(2, seed=4)
-    few = FewShotClassifier().fit(*pictures(1))
+    few = FewShotClassifier(weights="photographs").fit(*pictures(1))
     before = few.uncertainty(query)
     after = few.partial_fit(*pictures(8, seed=6)).uncertainty(query)
     assert np.allclose(before.total, before.epistemic + before.aleatoric)

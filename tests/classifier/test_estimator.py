@@ -19,7 +19,7 @@ from engram.errors import EngramError
 
 @pytest.fixture(scope="module")
 def fitted() -> FewShotClassifier:
-    return FewShotClassifier().fit(*pictures())
+    return FewShotClassifier(weights="photographs").fit(*pictures())
 
 
 def test_five_lines(fitted: FewShotClassifier) -> None:
@@ -50,14 +50,14 @@ def test_answers_are_inductive_by_default_and_transductive_by_choice(fitted: Few
     together = fitted.predict_proba(X)
     apart = np.concatenate([fitted.predict_proba([x]) for x in X])
     assert np.allclose(together, apart, atol=1e-5)
-    joint = FewShotClassifier(transductive=True).fit(*pictures())
+    joint = FewShotClassifier(weights="photographs", transductive=True).fit(*pictures())
     assert np.abs(joint.predict_proba(X)[0] - joint.predict_proba(X[:1])[0]).max() > 1e-4
     assert joint.score(X, y) > 0.9
 
 
 @pytest.mark.parametrize("name", ["propagation_memory", "proto_net"])
 def test_a_transductive_method_is_asked_about_one_picture_at_a_time(name: str) -> None:
-    classifier = FewShotClassifier(name).fit(*pictures())
+    classifier = FewShotClassifier(name, "photographs").fit(*pictures())
     X, _ = pictures(2, seed=5)
     apart = np.concatenate([classifier.predict_proba([x]) for x in X])
     assert np.allclose(classifier.predict_proba(X), apart, atol=1e-5)
@@ -66,7 +66,7 @@ def test_a_transductive_method_is_asked_about_one_picture_at_a_time(name: str) -
 def test_reject_below_says_unknown() -> None:
     X, y = pictures()
     query = [*pictures(1)[0], np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)]
-    classifier = FewShotClassifier(reject_below=1.0).fit(X, y)
+    classifier = FewShotClassifier(weights="photographs", reject_below=1.0).fit(X, y)
     assert set(classifier.predict(query)) == {"unknown"}
     classifier.set_params(reject_below=0.0)
     assert "unknown" not in classifier.predict(query)
@@ -78,7 +78,7 @@ def test_reject_below_says_unknown() -> None:
 def test_any_labels(labels: list) -> None:
     X, y = pictures()
     classes = dict(zip(KINDS, labels, strict=True))
-    classifier = FewShotClassifier("proto_memory").fit(X, [classes[k] for k in y])
+    classifier = FewShotClassifier("proto_memory", "photographs").fit(X, [classes[k] for k in y])
     assert all(label in set(labels) for label in classifier.predict(X))
     assert classifier.score(X, [classes[k] for k in y]) == 1.0
 
@@ -100,7 +100,7 @@ def test_any_labels(labels: list) -> None:
 )
 def test_bad_input_is_one_sentence(X: object, y: list, sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence):
-        FewShotClassifier("proto_memory").fit(X, y)
+        FewShotClassifier("proto_memory", "photographs").fit(X, y)
 
 
 def test_what_failed_changes_nothing(fitted: FewShotClassifier) -> None:
@@ -114,11 +114,11 @@ def test_what_failed_changes_nothing(fitted: FewShotClassifier) -> None:
 
 def test_before_fit_and_without_a_posterior() -> None:
     with pytest.raises(EngramError, match="has not seen any pictures yet: call fit"):
-        FewShotClassifier().predict([])
+        FewShotClassifier(weights="photographs").predict([])
     with pytest.raises(EngramError, match="'proto_memory' has no posterior to draw from"):
-        FewShotClassifier("proto_memory").fit(*pictures(1)).uncertainty(pictures(1)[0])
+        FewShotClassifier("proto_memory", "photographs").fit(*pictures(1)).uncertainty(pictures(1)[0])
     with pytest.raises(EngramError, match="no parameter 'reject_bellow'; did you mean 'reject_below'"):
-        FewShotClassifier().set_params(reject_bellow=0.5)
+        FewShotClassifier(weights="photographs").set_params(reject_bellow=0.5)
 
 
 def test_no_pictures_give_no_answers(fitted: FewShotClassifier) -> None:
@@ -128,11 +128,11 @@ def test_no_pictures_give_no_answers(fitted: FewShotClassifier) -> None:
 def test_more_pictures_than_an_engine_of_pictures_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "MOST_EXACT", 8)
     with pytest.raises(EngramError, match="9 pictures are more than the 8 that 'pixel_centroid' can remember"):
-        FewShotClassifier("pixel_centroid").fit(*pictures())
+        FewShotClassifier("pixel_centroid", "photographs").fit(*pictures())
 
 
 def test_eight_threads_learn_and_lose_nothing() -> None:
-    classifier = FewShotClassifier("proto_memory")
+    classifier = FewShotClassifier("proto_memory", "photographs")
     tasks = [pictures(2, (f"class {number}", "bolt"), seed=number) for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda task: classifier.partial_fit(*task), tasks))

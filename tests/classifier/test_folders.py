@@ -47,7 +47,7 @@ def test_json_and_csv_hold_every_class() -> None:
 
 def test_damaged_pictures_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "CHUNK", 2)  # places are counted over all chunks
-    classifier = FewShotClassifier("proto_memory").fit(*pictures(2))
+    classifier = FewShotClassifier("proto_memory", "photographs").fit(*pictures(2))
     files = find_pictures([class_folders(tmp_path, 1, seed=5)])
     (tmp_path / "bad.png").write_bytes(b"")
     answers = ask(classifier, [*files[:2], tmp_path / "bad.png", files[2]])
@@ -106,7 +106,7 @@ def test_what_contradicts_a_model_is_refused(support: Path, tmp_path: Path) -> N
         (lambda: answering(tmp_path / "model", None, transductive=True), "model answers inductively"),
         (
             lambda: remember_more(tmp_path / "model", support, "chance", None),
-            "model has its engine and weights already",
+            "model answers with 'proto_memory' already",
         ),
     ):
         with pytest.raises(EngramError, match=sentence):

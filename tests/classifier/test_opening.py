@@ -16,7 +16,7 @@ TRAINED = {"content_memory", "stage_one"}
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_every_method_is_an_engine_or_says_that_it_must_be_trained(name: str) -> None:
-    classifier, (X, y) = FewShotClassifier(name), pictures(2)
+    classifier, (X, y) = FewShotClassifier(name, "photographs"), pictures(2)
     untrained = METHODS[name].card.trainable and name not in TRAINED
     try:
         classifier.fit(X, y)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from engram.classifier.pictures import as_bytes, batches, digest, side_by_side
+from engram.classifier.pictures import as_bytes, batches, side_by_side
 from engram.errors import EngramError
 
 SHAPE = (3, 84, 84)
@@ -82,10 +82,3 @@ def test_threads_keep_the_order_and_the_filters_of_warnings(monkeypatch: pytest.
         return number
 
     assert side_by_side(slow, range(12)) == list(range(12)) and warnings.filters == before
-
-
-def test_a_digest_is_that_of_the_content() -> None:
-    first, second = (torch.arange(12, dtype=torch.uint8).reshape(3, 2, 2).clone() for _ in range(2))
-    assert digest(first) == digest(second) != 0 and -(2**63) <= digest(first) < 2**63
-    second[0, 0, 0] ^= 1
-    assert digest(first) != digest(second)

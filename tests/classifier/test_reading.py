@@ -75,7 +75,7 @@ def test_a_classifier_goes_on_beyond_what_can_be_looked_at_whole(tmp_path, monke
     from drawn import pictures
 
     monkeypatch.setattr(memory, "MOST_EXACT", 20)
-    classifier = FewShotClassifier().fit(*pictures(6))
+    classifier = FewShotClassifier(weights="photographs").fit(*pictures(6))
     query, truth = pictures(3, seed=4)
     before = classifier.predict_proba(query)
     classifier.save(tmp_path / "model")

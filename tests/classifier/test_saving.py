@@ -29,7 +29,11 @@ def store_of(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return FewShotClassifier(reject_below=0.1).fit(*pictures()).save(tmp_path_factory.mktemp("own") / "screws")
+    return (
+        FewShotClassifier(weights="photographs", reject_below=0.1)
+        .fit(*pictures())
+        .save(tmp_path_factory.mktemp("own") / "screws")
+    )
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def copied(saved: Path, tmp_path: Path) -> Path:
 def test_a_loaded_classifier_answers_the_same_and_goes_on(saved: Path, tmp_path: Path) -> None:
     assert set(saved.iterdir()) == {saved / "classifier.json", weights_of(saved), store_of(saved)}
     assert weights_of(saved).stat().st_size < 3_000_000  # half precision, as in the box
-    original = FewShotClassifier(reject_below=0.1).fit(*pictures())
+    original = FewShotClassifier(weights="photographs", reject_below=0.1).fit(*pictures())
     loaded, query = FewShotClassifier.load(saved), pictures(2, seed=8)[0]
     assert np.array_equal(loaded.predict_proba(query), original.predict_proba(query))
     assert np.array_equal(loaded.uncertainty(query).total, original.uncertainty(query).total)
@@ -68,24 +72,24 @@ def test_a_classifier_saved_before_content_memory_had_its_name_answers_the_same(
 
 @pytest.mark.parametrize("name", ["proto_net", "pixel_centroid", "stage_one"])
 def test_other_engines_are_saved_too(name: str, tmp_path: Path) -> None:
-    classifier, query = FewShotClassifier(name).fit(*pictures(2)), pictures(1, seed=8)[0]
+    classifier, query = FewShotClassifier(name, "photographs").fit(*pictures(2)), pictures(1, seed=8)[0]
     loaded = FewShotClassifier.load(classifier.save(tmp_path / "own"))
     assert np.allclose(loaded.predict_proba(query), classifier.predict_proba(query), atol=1e-7)
 
 
 def test_saving_over_a_classifier_replaces_it_and_over_anything_else_is_refused(copied: Path, tmp_path: Path) -> None:
-    FewShotClassifier("chance").fit(*pictures(1)).save(copied)
+    FewShotClassifier("chance", "photographs").fit(*pictures(1)).save(copied)
     assert FewShotClassifier.load(copied).engine == "chance"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy"]  # nothing left beside it
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "dear.txt").write_text("mine")
     with pytest.raises(EngramError, match="is there and is no saved classifier: choose another folder"):
-        FewShotClassifier("chance").fit(*pictures(1)).save(tmp_path / "notes")
+        FewShotClassifier("chance", "photographs").fit(*pictures(1)).save(tmp_path / "notes")
     assert (tmp_path / "notes" / "dear.txt").read_text() == "mine"
 
 
 def test_labels_that_json_cannot_hold(tmp_path: Path) -> None:
-    classifier = FewShotClassifier("chance").fit(pictures(1)[0], [("a", 1), ("b", 2), ("c", 3)])
+    classifier = FewShotClassifier("chance", "photographs").fit(pictures(1)[0], [("a", 1), ("b", 2), ("c", 3)])
     with pytest.raises(EngramError, match="is a tuple: only text and numbers can be saved"):
         classifier.save(tmp_path / "own")
     assert not list(tmp_path.iterdir())

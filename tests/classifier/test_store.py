@@ -33,7 +33,7 @@ def remembered(folder: Path) -> tuple[object, ...]:
 
 
 def new_model(folder: Path) -> None:
-    FewShotClassifier(ENGINE).partial_fit(*pictures(1)).save(folder)
+    FewShotClassifier(ENGINE, "photographs").partial_fit(*pictures(1)).save(folder)
 
 
 def one_more(folder: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_full_disk_is_one_sentence_and_changes_nothing(tmp_path: Path) -> None
 
 def test_two_processes_that_remember_at_once_lose_nothing(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from engram.classifier.folders import remember_more as go; "
-    code += f"go(Path(sys.argv[1]), Path(sys.argv[2]), {ENGINE!r}, None)"
+    code += f"go(Path(sys.argv[1]), Path(sys.argv[2]), {ENGINE!r}, 'photographs')"
     folders = [class_folders(tmp_path / name, 2, (name, "bolt"), seed) for seed, name in enumerate(("nut", "rivet"))]
     running = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "model", folder]) for folder in folders]
     assert [process.wait() for process in running] == [0, 0]
@@ -97,7 +97,7 @@ def test_two_processes_that_remember_at_once_lose_nothing(tmp_path: Path) -> Non
 
 def test_the_same_folder_twice_counts_once(tmp_path: Path) -> None:
     support = class_folders(tmp_path / "support")
-    remember_more(tmp_path / "model", support, ENGINE, None)
+    remember_more(tmp_path / "model", support, ENGINE, "photographs")
     assert {row[1:] for row in remember_more(tmp_path / "model", support, None, None)} == {(3, 3)}
 
 
