@@ -126,6 +126,8 @@ def measure(arguments: argparse.Namespace, name: str) -> tuple[Measurement, torc
         least = {} if whole else roofline(trainer)
         setting = setting_of(trainer, arguments) | {"recipe_digest": asked.digest}
         rates = {"tasks_per_s": round(1000 * setting["tasks_per_step"] / total, 1), "peak_memory_mib": peak}
+        if base := setting.get("base_images_per_step"):
+            rates["base_images_per_s"] = round(1000 * base / total, 1)
         if least:
             rates |= {"roofline_ms": least["estimate_ms"], "ratio_to_roofline": round(total / least["estimate_ms"], 2)}
         faster = beside_the_public_loop(trainer, name_of(device), setting, total)
@@ -148,6 +150,7 @@ def setting_of(trainer: Trainer, arguments: argparse.Namespace) -> dict[str, Any
         "stream_length": data.stream_length,
         "tasks_per_step": tasks,
         "images_per_step": tasks * data.n_way * (data.n_shot + data.n_query),
+        **({"base_images_per_step": data.class_batch} if data.class_batch else {}),
         "precision": getattr(trainer.method.backbone, "precision", "fp32"),
         "plain": arguments.plain,
         "captured": trainer.stepper.graph is not None,

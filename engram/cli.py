@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tyro
 
@@ -22,12 +22,12 @@ for command in (*TOOLS, import_public, list_, recipe, report, *OWN):
     app.command(name=command.__name__.strip("_").replace("_", "-"))(command)
 
 
+USUAL = warnings.formatwarning
+
+
 def main() -> None:
     """Entry point: bad input is one sentence on stderr and status 2, never a traceback."""
-    usual = warnings.formatwarning
-    warnings.formatwarning = lambda message, category, *place: (
-        f"engram: {message}\n" if category is EngramWarning else usual(message, category, *place)
-    )
+    warnings.formatwarning = _formatted
     try:
         app.cli(
             prog="engram",
@@ -45,6 +45,11 @@ def main() -> None:
     except OSError as error:  # a disk, a permission: whatever no reader or writer has put better
         place = f"{error.filename}: " if error.filename else ""
         _end(f"engram: {place}{error.strerror or error}", 2)
+
+
+def _formatted(message: Warning | str, category: type[Warning], *place: Any) -> str:
+    """A warning of Engram is one sentence too; those of others are as they were."""
+    return f"engram: {message}\n" if category is EngramWarning else USUAL(message, category, *place)
 
 
 def _end(sentence: str, status: int) -> NoReturn:

@@ -36,8 +36,11 @@ Statistics = Annotated[
     Literal["with_support", "queries"] | None, arg(metavar="{with_support,queries}", help_behavior_hint=_OF_RECIPE)
 ]
 Split = Literal["train", "val", "test"]
+WhichWeights = Literal["chosen", "last", "average"]
 Count = Annotated[int, arg(metavar="N")]
 Bits = Literal[8, 16]
+Views = Literal[1, 2]
+Copies = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: each image once, as it is)")]
 Figure = Annotated[Path | None, arg(metavar="FILE.svg", help_behavior_hint="(default: none)")]
 AskedRecipe = Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")]
 
@@ -93,7 +96,9 @@ def _of_protocol(name: str) -> tuple[str, Any, Any]:
     kind, says = get_type_hints(Protocol)[name], KEYS[name].says
     if kind is bool:
         return name, Annotated[bool, arg(help=says, help_behavior_hint="")], False
-    value = "{" + ",".join(CHOICES[name]) + "}" if name in CHOICES else {int: "N", float: "P"}.get(kind, "TEXT")
+    value = (
+        "{" + ",".join(map(str, CHOICES[name])) + "}" if name in CHOICES else {int: "N", float: "P"}.get(kind, "TEXT")
+    )
     return name, Annotated[kind | None, arg(metavar=value, help=says, help_behavior_hint=_OF_RECIPE)], None
 
 

@@ -157,7 +157,6 @@ def convert(file: Path, out: Path) -> Path:
         description=f"imported from {file.name}",
         method_settings={**recipe.method_settings, **about["config"]},
         backbone_settings={"out_features": about["out_features"]},
-        paper=None,
     )
     state = RunState(
         method=recipe.method,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 
-from engram.data.datasets import check_dataset, describe
+from engram.data.datasets import SplitReport, check_dataset, describe
 from engram.errors import EngramError, nearest
 from engram.ledger import Ledger, read_ledger
 from engram.methods import METHODS
-from engram.recipes import load_recipe, recipe_names
-from engram.report.rows import percent
+from engram.recipes import Recipe, load_recipe, recipe_names
+from engram.report.table import Column, Table, percent
+from engram.studies.published import published_figures
 from engram.types import MethodCard
 
 WIDE = 110
@@ -26,7 +26,7 @@ def show_data(dataset: str | None, data: Path | None, build: bool) -> None:
     if dataset is None:
         for row in describe(data):
             console.print(f"[bold]{row.dataset}[/], {_shape(row.image_shape)}", highlight=False)
-            lines = Table.grid(padding=(0, 2))
+            lines = Grid.grid(padding=(0, 2))
             for name, text in (("found", row.found), ("read as", "\n".join(row.forms)), ("source", row.source)):
                 lines.add_row(f"  {name}", text)
             console.print(lines, "")
@@ -34,18 +34,23 @@ def show_data(dataset: str | None, data: Path | None, build: bool) -> None:
     report = check_dataset(dataset, data, read=build)
     if report.form:
         console.print(f"{dataset}: {report.form}, {report.root}", highlight=False)
-        table = Table("split", "classes", "images", "image", "digest", "notes", box=box.SIMPLE_HEAD)
-        for split in report.splits:
-            digest = split.digest[:16] or "not built yet"
-            counts = (str(split.classes), str(split.images), _shape(split.image_shape))
-            table.add_row(split.split, *counts, digest, "\n".join(split.notes))
-        console.print(table)
+        console.print(Table(SPLIT_COLUMNS, report.splits).terminal())
     if report.problems:
         raise EngramError("; ".join(report.problems))
 
 
 def _shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
+
+
+SPLIT_COLUMNS: tuple[Column[SplitReport], ...] = (
+    Column("split", lambda s: s.split),
+    Column("classes", lambda s: str(s.classes)),
+    Column("images", lambda s: str(s.images)),
+    Column("image", lambda s: _shape(s.image_shape)),
+    Column("digest", lambda s: s.digest[:16] or "not built yet"),
+    Column("notes", lambda s: "\n".join(s.notes)),
+)
 
 
 def show_list(what: str, results: Path, match: str = "", console: Console | None = None) -> None:
@@ -58,11 +63,12 @@ def show_list(what: str, results: Path, match: str = "", console: Console | None
     if not methods and not recipes:
         raise EngramError(f"nothing in the list has '{match}' in its name{nearest(match, METHODS)}")
     if methods:
-        console.print(_methods_table(methods, console.width >= WIDE))
+        cards = [(stem, METHODS[stem].card) for stem in methods]
+        console.print(Table(METHOD_COLUMNS, cards, "wide" if console.width >= WIDE else "narrow", "methods").terminal())
     if recipes:
         for method in dict.fromkeys(name.split("/")[0] for name in recipes):
             group = [name for name in recipes if name.startswith(f"{method}/")]
-            console.print(_recipes_table(method, group, ledger, described=bool(match)))
+            console.print(_recipes_table(method, group, ledger, described=bool(match)).terminal())
         console.print("scored: the newest finished run, its first protocol, ± 95 % interval", highlight=False)
         if not match:
             console.print("engram list recipes mini_5w1s (any part of a name) tells what each of them is")
@@ -89,35 +95,30 @@ def abilities(card: MethodCard) -> str:
     return ", ".join(named + limits) or "inductive"
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+METHOD_COLUMNS: tuple[Column[tuple[str, MethodCard]], ...] = (
+    Column("method", lambda m: m[0], whole=True),
+    Column("system", lambda m: m[1].title),
+    Column("declares", lambda m: abilities(m[1])),
+    Column("BatchNorm at test", lambda m: m[1].batch_norm),
+    Column("paper", lambda m: m[1].paper, places=("wide",)),
+)
 
 
-def _methods_table(stems: list[str], wide: bool) -> Table:
-    table = _table("methods")
-    table.add_column("method", no_wrap=True)
-    table.add_column("system")
-    table.add_column("declares", min_width=18)
-    table.add_column("BatchNorm at test", min_width=9)
-    if wide:
-        table.add_column("paper")
-    for stem in stems:
-        card = METHODS[stem].card
-        table.add_row(stem, card.title, abilities(card), card.batch_norm, *([card.paper] if wide else []))
-    return table
-
-
-def _recipes_table(method: str, names: list[str], ledger: Ledger, described: bool) -> Table:
+def _recipes_table(method: str, names: list[str], ledger: Ledger, described: bool) -> Table[Recipe]:
     """The recipes of one method with the paper's figure and the newest finished run's on its first protocol."""
-    table = _table(METHODS[method].card.title if method in METHODS else method)
-    table.add_column("recipe", no_wrap=not described)
-    for name in ("paper, %", "scored, %"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in names:
-        recipe = load_recipe(name)
-        paper = f"{recipe.paper.accuracy:.2f}" if recipe.paper else ""
-        answer = ledger.newest_answer(recipe)
-        metrics = answer.evaluation.metrics if answer else {}
-        scored = percent(metrics["accuracy"], metrics["interval"]) if metrics else ""
-        table.add_row(f"{name}\n[dim]{recipe.description}[/]" if described else name, paper, scored)
-    return table
+    figures = published_figures()
+
+    def scored(recipe: Recipe) -> str:
+        metrics = answer.evaluation.metrics if (answer := ledger.newest_answer(recipe)) else {}
+        return percent(metrics["accuracy"], metrics["interval"]) if metrics else ""
+
+    columns: tuple[Column[Recipe], ...] = (
+        Column("recipe", lambda r: f"{r.name}\n{r.description}" if described else r.name, whole=not described),
+        Column(
+            "paper, %", lambda r: percent(figures[r.name].cell.paper / 100) if r.name in figures else "", right=True
+        ),
+        Column("scored, %", scored, right=True),
+    )
+    return Table(
+        columns, list(map(load_recipe, names)), title=METHODS[method].card.title if method in METHODS else method
+    )

@@ -91,6 +91,8 @@ class BenchOptions(AskOptions):
 
     query_statistics: flags.Statistics = None
     """queries normalises a task's queries together, where the method adapts to its task"""
+    which_weights: flags.WhichWeights = "chosen"
+    """those validation chose, those of the last step before it, or their moving average"""
     predictions: flags.Switch = False
     """keep the probabilities of every query beside the record"""
 
@@ -175,7 +177,9 @@ class BenchKeywords(_Asked, Drawn, total=False):
     revisit: int | None
     erase_history: bool | None
     test_samples: int | None
+    views: Literal[1, 2] | None
     query_statistics: Literal["with_support", "queries"] | None
+    which_weights: Literal["chosen", "last", "average"]
     predictions: bool
 
 

@@ -18,10 +18,18 @@ from engram.evaluation.evaluate import Result
 from engram.evaluation.picture import episode_arrays
 from engram.ledger import current_commit, new_run_id
 from engram.machine.device import choose_device, describe_device
-from engram.report.console import positions_table, quickstart_table
-from engram.report.contents import EpisodePicture, PositionCurve, QuickstartData, QuickstartRow, ReliabilityCurve
-from engram.report.page import quickstart_page
-from engram.report.quickstart import FLOORS, RECIPES, SETTINGS
+from engram.report.episode import EpisodePicture
+from engram.report.figures import PositionCurve, ReliabilityCurve
+from engram.report.quickstart import (
+    FLOORS,
+    RECIPES,
+    SETTINGS,
+    QuickstartData,
+    QuickstartRow,
+    positions_table,
+    quickstart_page,
+    quickstart_table,
+)
 from engram.training.experiment import train
 from engram.types import Method
 
@@ -72,8 +80,9 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 45.0, device: st
     )
     file = out / "report.html"
     file.write_text(quickstart_page(page), encoding="utf-8")
-    console.print(quickstart_table(rows), positions_table(positions), HOW_TO_READ)
-    console.print(positions_table(named, "Accuracy, %, along a named 20-way stream: classes keep their names"))
+    console.print(quickstart_table(rows, "terminal").terminal(), positions_table(positions).terminal(), HOW_TO_READ)
+    title = "Accuracy, %, along a named 20-way stream: classes keep their names"
+    console.print(positions_table(named, title).terminal())
     console.print(f"report: {file}   checkpoints: {folder}   records: {ledger}   ({took:.0f} s)")
     return file
 

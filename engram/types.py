@@ -126,6 +126,10 @@ class Method(nn.Module):
     """Name of the weights with one row for each base class, where there are such: what stage one hands on."""
     capturable: ClassVar[bool] = True
     """Whether a training step may be recorded as a CUDA graph: not where it calls a library of linear algebra."""
+    teachable: ClassVar[bool] = False
+    """Whether it learns from the answers of an earlier run of its kind, which training then puts into `teachers`."""
+    teachers: tuple[Any, ...] = ()
+    """One or none; in a tuple, so that it is no part of this module: neither trained nor saved nor moved with it."""
 
     def __init__(self, backbone: nn.Module, config: Any) -> None:
         super().__init__()

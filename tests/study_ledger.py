@@ -14,7 +14,7 @@ from engram.card import revisions_of
 from engram.ledger import Evaluation, Ledger, RunRecord, record_path, trusted_records, write_record
 from engram.recipes import Recipe, load_recipe
 from engram.recipes.protocols import protocols_of
-from engram.report.study.cells import Filled, fill
+from engram.report.cells import Filled, fill
 from engram.studies import load_study
 from engram.studies.jobs import with_seed
 

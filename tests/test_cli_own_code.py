@@ -159,10 +159,8 @@ def test_another_method_over_a_recipe_is_filed_under_its_own_name(project: Proje
     recipes = project.root / "box"
     recipes.mkdir()
     base = "[base]" + (project.root / "recipe.toml").read_text().replace("\n[", "\n[base.")
-    paper = '\n[variant.small]\npaper = { table = "1", row = "x", accuracy = 50.0 }\n'
-    (recipes / "proto_net.toml").write_text(base + paper)
+    (recipes / "proto_net.toml").write_text(f"{base}\n[variant.small]\n")
     project.monkeypatch.setattr(loading, "RECIPES_FOLDER", recipes)
     project.succeeds("train", "proto_net/small", "--method", "own_code:Complete")
     (path,) = project.records()
     assert path.name.startswith("own_code.Complete.small.") and (project.root / "runs/own_code.Complete.small").is_dir()
-    assert read_record(path).recipe["paper"] is None

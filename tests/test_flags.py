@@ -25,4 +25,4 @@ def test_a_flag_says_what_its_key_says_and_names_its_choices(key: str) -> None:
     flag = get_args(OF_KEY[key].type)[1]
     assert flag.help == KEYS[key].says
     if OF_KEY[key].default is None and key in CHOICES:
-        assert flag.metavar == "{" + ",".join(CHOICES[key]) + "}"
+        assert flag.metavar == "{" + ",".join(map(str, CHOICES[key])) + "}"

@@ -142,7 +142,7 @@ def _boxed_extras(boxed: Boxed | None, name: str, transductive: bool) -> dict[st
 def _another(recipe: Recipe, method: str, backbone: str, given: Mapping[str, Any], transductive: bool) -> Recipe:
     """Another method on the data of a recipe, under a name of its own."""
     name = f"{method}/{recipe.name.split('/')[-1]}"
-    changed = replace(recipe, name=name, method=method, method_settings={}, paper=None, backbone_weights="")
+    changed = replace(recipe, name=name, method=method, method_settings={}, backbone_weights="")
     changed = changed if backbone == recipe.backbone else replace(changed, backbone=backbone, backbone_settings={})
     return _with_settings(changed, given, transductive)
 

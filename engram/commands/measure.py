@@ -23,10 +23,10 @@ def bench(
     """
     from engram.evaluation.bench import bench as call
     from engram.ledger import record_path
-    from engram.report.console import record_table
+    from engram.report.rows import record_table
 
     record, _ = call(model, **options.given(), **vars(asked))
-    Console().print(record_table(record))
+    Console().print(record_table(record).terminal())
     print(f"record: {record_path(options.results, record)}")
     if record.note != options.note:  # what went wrong on the way
         print(f"engram: {record.note}", file=sys.stderr)
@@ -49,14 +49,15 @@ def audit(
         fail_on_leak: exit with status 1 if there is a leak
     """
     from engram.probes.audit import audit_model
-    from engram.report.audit import audit_table, check_figure, write_figure
+    from engram.report.audits import audit_figure, check_figure, findings_table
 
     check_figure(figure)
     run = audit_model(model, **options.given(), **vars(asked))
-    Console().print(audit_table(run.record.audit, f"audit of {run.record.recipe_name}"))
+    Console().print(findings_table(run.record.audit, "terminal", f"audit of {run.record.recipe_name}").terminal())
     print(f"{run.report.summary}\nrecord: {run.record_file}")
     if figure:
-        print(f"figure: {write_figure(figure, run.record.audit, run.record.recipe_name)}")
+        figure.write_text(audit_figure(run.record.audit, run.record.recipe_name), encoding="utf-8")
+        print(f"figure: {figure}")
     if fail_on_leak and run.report.verdict == "leak":
         sys.exit(1)
 
@@ -81,6 +82,6 @@ def compare(first: flags.First, second: flags.Second) -> None:
         second: the run record to subtract
     """
     from engram.evaluation.bench import compare as call
-    from engram.report.console import comparison_table
+    from engram.report.rows import comparison_table
 
-    Console().print(comparison_table(first.stem, second.stem, call(first, second)))
+    Console().print(comparison_table(first.stem, second.stem, call(first, second)).terminal())

@@ -41,9 +41,9 @@ def predict(
     if json or csv:
         print(answers.to_json() if json else answers.to_csv(), end="\n" if json else "")
     else:
-        from engram.report.console import answers_text
+        from engram.report.rows import answers_table
 
-        print(answers_text(answers.rows()))
+        print(answers_table(answers.rows()).text())
     for place, (_, why) in enumerate(answers.unreadable):
         _left_out(place, why)
     if not json:

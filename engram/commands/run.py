@@ -36,26 +36,40 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
     Args:
         recipe: a name such as cml_bgnn/glyphs_5w1s (see engram list) or the path of a TOML file
     """
-    from engram.report.console import record_table
+    from engram.report.rows import record_table
     from engram.training.experiment import train as call
 
     run = call(recipe, **options.given())
-    Console().print(record_table(run.record))
+    Console().print(record_table(run.record).terminal())
     print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")
     if run.record.note != options.note:  # what went wrong on the way
         print(f"engram: {run.record.note}", file=sys.stderr)
 
 
-def features(model: flags.Model, out: flags.Target, data: flags.Data = None, device: flags.Device = "auto") -> None:
+def features(
+    model: flags.Model,
+    out: flags.Target,
+    data: flags.Data = None,
+    device: flags.Device = "auto",
+    which_weights: flags.WhichWeights = "chosen",
+    views: flags.Views = 1,
+    augmented: flags.Copies = None,
+) -> None:
     """Write what a trained encoder sees of its dataset as feature stores, for training and tests on frozen features.
 
     Args:
         model: run or checkpoint folder
         out: folder for one store per split
+        which_weights: those validation chose, those of the last step before it, or their moving average
+        views: 2 averages the features of each picture and its mirror image
+        augmented: each training image that many times, every time under the recipe's augmentation anew
     """
     from engram.models.features import write_features
 
-    for split, store in write_features(Path(model), out, data=data, device=device).items():
+    written = write_features(
+        Path(model), out, data=data, device=device, which_weights=which_weights, views=views, augmented=augmented
+    )
+    for split, store in written.items():
         print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
 
 

@@ -71,7 +71,7 @@ def report(root: flags.Folder = Path("."), check: flags.Switch = False, html: fl
         html: draw the report to this file and leave README and docs alone
     """
     if html:
-        from engram.report.study.pages import write_report
+        from engram.report.report_page import write_report
 
         print(f"report: {write_report((), root / 'results/runs', html)}")
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,18 +25,30 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 """Name -> (mean, std) on the 0..1 scale; "none" keeps the raw 0..255 values."""
 
 
-def augment(images: Tensor, kind: str, generator: torch.Generator | None = None) -> Tensor:
+class Crop(NamedTuple):
+    """The windows of augmentation = "standard": [least, greatest] of what is drawn for each image."""
+
+    area: tuple[float, ...] = (0.7, 1.0)
+    """share of the image's area, drawn evenly"""
+    aspect: tuple[float, ...] = (1.0, 1.0)
+    """width / height, each as a share of the image's own, drawn evenly on the log scale"""
+
+
+CROP = Crop()
+
+
+def augment(images: Tensor, kind: str, generator: torch.Generator | None = None, crop: Crop = CROP) -> Tensor:
     """Random transform of each uint8 image (n, C, H, W) on its device; the same shape and type comes back.
 
     crop: shift by up to 4 pixels with zero padding; crop_flip: and mirror; affine: small rotation, scale and shift;
-    standard, for photographs: window of 70 to 100 % of the area, mirror, brightness, contrast and saturation.
+    standard, for photographs: the window of ``crop``, mirror, brightness, contrast and saturation.
     """
     if kind == "none":
         return images
     if kind in ("crop", "crop_flip"):
         return _shift(images, 4, kind == "crop_flip", generator)
     if kind == "standard":
-        return _standard(images, generator)
+        return _standard(images, generator, crop)
     return _affine(images, generator)
 
 
@@ -79,15 +92,15 @@ CHUNK = 512
 """images transformed at once, so that float copies and grids stay small; results do not depend on it"""
 
 
-def _standard(images: Tensor, generator: torch.Generator | None) -> Tensor:
+def _standard(images: Tensor, generator: torch.Generator | None, crop: Crop) -> Tensor:
     """Window, mirror and colour of each image; every number is drawn before the first chunk."""
     n = len(images)
-    area, shift_x, shift_y, mirror, *factors = torch.rand(7, n, device=images.device, generator=generator)
-    side = (0.7 + 0.3 * area).sqrt()
-    # Output x in [-1, 1] reads input side * x + shift; |shift| <= 1 - side keeps the window inside the image.
-    shift_x, shift_y = ((2 * shift - 1) * (1 - side) for shift in (shift_x, shift_y))
-    zero, flipped = torch.zeros_like(side), torch.where(mirror < 0.5, -side, side)
-    window = torch.stack([flipped, zero, shift_x, zero, side, shift_y], 1).view(n, 2, 3)
+    share, shift_x, shift_y, mirror, *factors = torch.rand(7, n, device=images.device, generator=generator)
+    width, height = _sides(share, crop, generator)
+    # Output x in [-1, 1] reads input width * x + shift; |shift| <= 1 - width keeps the window inside the image.
+    shift_x, shift_y = (2 * shift_x - 1) * (1 - width), (2 * shift_y - 1) * (1 - height)
+    zero, flipped = torch.zeros_like(width), torch.where(mirror < 0.5, -width, width)
+    window = torch.stack([flipped, zero, shift_x, zero, height, shift_y], 1).view(n, 2, 3)
     jitter = 0.6 + 0.8 * torch.stack(factors, 1)
     result = torch.empty_like(images, memory_format=torch.contiguous_format)
     for start in range(0, n, CHUNK):
@@ -96,6 +109,18 @@ def _standard(images: Tensor, generator: torch.Generator | None) -> Tensor:
         seen = F.grid_sample(images[part].float(), grid, padding_mode="border", align_corners=False)
         result[part] = _recolour(seen, jitter[part]).clamp(0, 255).round().to(torch.uint8)
     return result
+
+
+def _sides(share: Tensor, crop: Crop, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """width = sqrt(area aspect), height = sqrt(area / aspect) of each window, at most the whole image's 1; a window of
+    the image's own shape draws no number for it."""
+    area = crop.area[0] + (crop.area[1] - crop.area[0]) * share
+    if crop.aspect == CROP.aspect:
+        side = area.sqrt()
+        return side, side
+    least, most = map(math.log, crop.aspect)
+    aspect = (least + (most - least) * _random(len(share), share, generator)).exp()
+    return (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
 
 
 def _recolour(images: Tensor, jitter: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,8 @@ from engram.data.formats.form import SplitSource
 from engram.errors import EngramError
 
 STORE_VERSION = 1
+MIRRORED = ", picture and mirror averaged"
+"""what the maker of such features ends in"""
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,20 @@ class Store:
         return tuple(self.images.shape[1:])
 
     @property
+    def is_pixels(self) -> bool:
+        """Whether these are images of whole numbers, which can be augmented, and not features."""
+        return self.images.dtype == torch.uint8 and len(self.image_shape) == 3
+
+    @property
     def maker(self) -> str:
         """Who made them, where these are features: encoder, recipe, run and step; "" for images."""
         maker = self.info.source.split(", from ")[0]
         return maker if maker.startswith("features of ") else ""
+
+    @property
+    def views(self) -> int:
+        """2 where these are features of picture and mirror image averaged; 1 otherwise."""
+        return 2 if self.maker.endswith(MIRRORED) else 1
 
     @property
     def digest(self) -> str:
@@ -76,6 +88,19 @@ class Store:
         """The same store with its images held on ``device`` ("cpu" = in memory)."""
         images = self.images.clone() if str(device) == "cpu" else self.images.to(device)
         return Store(images, self.offsets, self.info)
+
+    def classes(self, ends: Sequence[int]) -> Store:
+        """The classes from ``ends[0]`` to below ``ends[1]`` as a store of their own under the same digest; () = all."""
+        if not ends:
+            return self
+        if len(ends) != 2 or not 0 <= ends[0] < ends[1] <= self.n_classes:
+            raise EngramError(
+                f"train_classes = {list(ends)} but {self.info.dataset} {self.info.split} has {self.n_classes} classes: "
+                f"give the first and the end, from 0 up to {self.n_classes}, such as [0, {self.n_classes // 2}]"
+            )
+        offsets = self.offsets[ends[0] : ends[1] + 1]
+        info = replace(self.info, class_names=self.info.class_names[ends[0] : ends[1]])
+        return Store(self.images[offsets[0] : offsets[-1]], offsets - offsets[0], info)
 
     def gather(self, rows: Tensor) -> Tensor:
         """Images of any index tensor: (...,) -> (..., C, H, W), on the store's device."""

@@ -42,15 +42,15 @@ def bench(
     - recipe: whose tasks to answer; method: in place of a run folder, ``package.module:Class`` for your own;
     - features: a folder of `engram.models.features.write_features`, used in place of the dataset's images;
     - query_statistics: asks MAML and its like otherwise than their recipe says;
+    - which_weights: "last" or "average" in place of those validation chose, where the run kept a moving average;
     - data, results, device, split, predictions, note.
     """
     how = BenchOptions.read("bench", options, also=ASKABLE)
     changes: dict[str, Any] = {key: value for key, value in options.items() if key in ASKABLE}
     where, results = choose_device(how.device), Path(how.results)
     samples = changes.get("test_samples") or 0
-    source = resolve_model(
-        model_name(model, how.method), how.recipe, how.features is not None, samples, how.query_statistics
-    )
+    name, on_features = model_name(model, how.method), how.features is not None
+    source = resolve_model(name, how.recipe, on_features, samples, how.query_statistics, how.which_weights)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (how.split,), how.data, how.features)[how.split]
     protocols = protocols_of(source.asked, how.split, **changes)
@@ -63,6 +63,7 @@ def bench(
         asked = [replace(p, batch_norm=method.card.batch_norm) for p in protocols]
         tests = tuple(evaluate(method, on_device, p, where, progress=progress) for p in asked)
     training = {"features": opened.info.source} if how.features else {}
+    training |= {"which_weights": how.which_weights} if how.which_weights != "chosen" else {}
     record = replace(blank, seconds=round(time.monotonic() - clock, 3), training=training, note=how.note)
     record = with_tests(record, tests, results, how.predictions)
     write_record(results, record)

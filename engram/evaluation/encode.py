@@ -12,10 +12,36 @@ from torch import Tensor, nn
 
 from engram.data.episodes import TaskList
 from engram.data.store import Store
+from engram.errors import EngramError
+from engram.nn.encoder import Mirrored
 from engram.types import EmbeddingMethod, Method
 
 LARGEST = 2**30
 """bytes that features may take"""
+
+
+@contextmanager
+def mirrored(method: Method, store: Store, views: int) -> Iterator[None]:
+    """With two views the method's encoder gives the mean of a picture's features and its mirror image's."""
+    if views == store.views:  # features may be mirrored already
+        yield
+        return
+    if not isinstance(method, EmbeddingMethod):
+        raise EngramError(
+            f"views = {views} averages features but {method.card.title} does not see images through its backbone "
+            f"alone: ask it with views = 1"
+        )
+    if not store.is_pixels:
+        raise EngramError(
+            f"views = {views} mirrors images but {store.info.dataset} {store.info.split} holds features: ask with "
+            f"views = 1, or write mirrored features with engram features RUN FOLDER --views 2"
+        )
+    encoder = method.backbone
+    method.backbone = Mirrored(encoder)
+    try:
+        yield
+    finally:
+        method.backbone = encoder
 
 
 @contextmanager
@@ -41,9 +67,10 @@ def _pays(method: Method, store: Store, n_asked: int, n_images: int) -> bool:
     """Features of an image must not depend on the images beside it, fit in memory, and be asked for more than once."""
     if not isinstance(method, EmbeddingMethod) or type(method).embed is not EmbeddingMethod.embed:
         return False
-    is_pixels = store.images.dtype == torch.uint8 and len(store.image_shape) == 3
     size = 4 * len(store.images) * prod(getattr(method.backbone, "out_shape", (LARGEST,)))
-    return is_pixels and method.card.batch_norm in ("running", "none") and size <= LARGEST and n_asked > 2 * n_images
+    return (
+        store.is_pixels and method.card.batch_norm in ("running", "none") and size <= LARGEST and n_asked > 2 * n_images
+    )
 
 
 class _Encoded(nn.Module):

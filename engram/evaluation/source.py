@@ -17,7 +17,7 @@ from engram.ledger import RunRecord, new_record
 from engram.machine.device import describe_device
 from engram.methods import METHODS
 from engram.models.build import PACKAGED, PREFIX, build_method, resolve_method, revisions, start_packaged
-from engram.models.checkpoint import Checkpoint, check_fit, load, load_method
+from engram.models.checkpoint import Checkpoint, WhichWeights, check_fit, load, load_method
 from engram.places import located
 from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe
@@ -69,6 +69,7 @@ def resolve_model(
     on_features: bool = False,
     test_samples: int = 0,
     query_statistics: str | None = None,
+    which_weights: WhichWeights = "chosen",
 ) -> Source:
     """A run or checkpoint folder with its own recipe or another's tasks; or an untrained method with a recipe.
 
@@ -77,7 +78,9 @@ def resolve_model(
     ``query_statistics`` asks one that adapts to its task as if its recipe said so, which training does not depend on.
     """
     if located(Path(model)).exists():
-        return _from_folder(model, recipe, test_samples, query_statistics)
+        return _from_folder(model, recipe, test_samples, query_statistics, which_weights)
+    if which_weights != "chosen":
+        raise EngramError(f"which_weights = '{which_weights}' is for trained models, not for '{model}'")
     if query_statistics:
         raise EngramError(f"query_statistics = '{query_statistics}' is for trained models, not for '{model}'")
     if test_samples:
@@ -85,8 +88,11 @@ def resolve_model(
     return _untrained(model, recipe, on_features)
 
 
-def _from_folder(model: str, recipe: str | None, test_samples: int, query_statistics: str | None) -> Source:
+def _from_folder(
+    model: str, recipe: str | None, test_samples: int, query_statistics: str | None, which_weights: WhichWeights
+) -> Source:
     checkpoint = load(Path(model), which="best")
+    checkpoint.weights_part(which_weights)  # refused before any data is opened
     asked = load_recipe(recipe) if recipe else checkpoint.recipe
     if asked.method != checkpoint.state.method:
         raise EngramError(
@@ -107,7 +113,7 @@ def _from_folder(model: str, recipe: str | None, test_samples: int, query_statis
 
     def build(store: Store) -> Method:
         _check_images(model, checkpoint, store)
-        method = load_method(checkpoint, torch.device("cpu"), None, **settings)
+        method = load_method(checkpoint, torch.device("cpu"), None, which_weights, **settings)
         if test_samples and not method.card.samples_key:  # its settings do without one
             raise EngramError(no_posterior)
         return method
@@ -149,7 +155,7 @@ def _untrained(model: str, recipe: str | None, on_features: bool) -> Source:
     asked = own = load_recipe(recipe)
     if asked.method != model:
         name = f"{model}/{asked.name.split('/')[-1]}"  # its own, or the floor would pass as the recipe's result
-        own = replace(asked, name=name, method=model, method_settings={}, paper=None)
+        own = replace(asked, name=name, method=model, method_settings={})
         if not (on_features or frozen):
             own = replace(own, backbone="flatten", backbone_settings={}, backbone_weights="")
 

@@ -1,7 +1,7 @@
 """Run records: write one, read all, and the only "newest answer to this question". No torch."""
 
 from engram.ledger.begin import current_commit, new_record, new_run_id, software_versions, utc_now
-from engram.ledger.per_task import correctness, read_tasks, write_tasks
+from engram.ledger.per_task import correctness, read_tasks, readable_tasks, write_tasks
 from engram.ledger.queries import Answer, Ledger, Trainers, conflicts, newest
 from engram.ledger.records import (
     LEDGER_VERSION,
@@ -37,6 +37,7 @@ __all__ = [
     "read_record",
     "read_tasks",
     "readable",
+    "readable_tasks",
     "record_path",
     "run_stem",
     "software_versions",

@@ -46,3 +46,11 @@ def correctness(evaluation: Evaluation, folder: Path) -> np.ndarray:
         raise EngramError(
             f"the per-task results {path} cannot be read ({why}): restore them from git or bench the model again"
         ) from error
+
+
+def readable_tasks(evaluation: Evaluation, folder: Path) -> bool:
+    """Whether it names no file of per-task results, or one that is there and whole."""
+    try:
+        return not evaluation.tasks_file or bool(correctness(evaluation, folder).size)
+    except EngramError:
+        return False

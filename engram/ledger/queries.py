@@ -84,14 +84,15 @@ class Ledger:
 
     Runs of one recipe may differ in origin: the revision of the method, and the weights or features they started from.
     One origin counts, that of today's revision or the nearest before it, and of the newest run; the others are never
-    pooled with it.
+    pooled with it. A bench of other weights than validation chose is there to be compared; it answers for no recipe.
     """
 
     def __init__(self, records: Sequence[RunRecord]) -> None:
         self.records = sorted(records, key=lambda r: (r.started, r.run_id))
         self.trainers = Trainers(self.records)
 
-        self.finished = [r for r in self.records if r.status == "finished" and r.kind in ("train", "bench")]
+        done = (r for r in self.records if r.status == "finished" and r.kind in ("train", "bench"))
+        self.finished = [r for r in done if "which_weights" not in r.training]
 
     @cached_property
     def given(self) -> list[Answer]:

@@ -108,8 +108,9 @@ class RunRecord:
 
     @property
     def builds_on(self) -> str:
-        """The weights or features the model started from, by name; "" where it started from its seed."""
-        return str(self.training.get("features") or self.recipe.get("backbone_weights") or "")
+        """The weights or features the model started from, or its teacher, by name; "" where it has its seed alone."""
+        teacher = self.recipe.get("train", {}).get("teacher")
+        return str(self.training.get("features") or self.recipe.get("backbone_weights") or teacher or "")
 
 
 def _finite(value: Any) -> Any:

@@ -52,7 +52,7 @@ def build_method(
     random state is left as it was. ``precision`` overrides the recipe, whose bf16 applies to GPUs only.
     """
     kind = resolve_method(recipe.method)
-    config: Any = structure(recipe.method_settings, kind.Config, f"{recipe.name} [method]")
+    config: Any = structure(recipe.method_settings, kind.Config, f"{recipe.name} [method] of {recipe.method}")
     precision = precision or (recipe.train.precision if device.type == "cuda" else "fp32")
     if precision not in ("fp32", "bf16"):
         raise EngramError(f"there is no precision '{precision}': it takes fp32 or bf16")

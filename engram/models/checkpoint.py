@@ -1,7 +1,8 @@
 """Checkpoints: complete folders of safetensors and JSON, written whole or not at all. No pickle.
 
 A run folder holds the newest ``step-00001000`` and the best on validation ``best-00000800``. Each has
-``weights.safetensors``, ``optimiser.safetensors``, ``random.safetensors`` and ``state.json`` (`RunState`).
+``weights.safetensors``, ``optimiser.safetensors``, ``random.safetensors`` and ``state.json`` (`RunState`); a run with a
+moving average of its weights also ``average.safetensors``, whose count of steps is the iteration.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -27,13 +27,18 @@ from engram.errors import EngramError
 from engram.ledger import software_versions
 from engram.models.build import build_method
 from engram.models.rounding import restored
+from engram.models.run_folder import choose, remove_older, way_out
+from engram.models.run_folder import last_step as last_step
 from engram.places import located
 from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.types import Method
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: the weights may be those of a moving average"""
 PARTS = ("weights", "optimiser", "random")
-_FOLDER = re.compile(r"(step|best)-(\d{8,})")
+Chosen = Literal["weights", "average"]
+WhichWeights = Literal["chosen", "last", "average"]
+"""what validation chose, those of the last step, or their moving average"""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,8 @@ class RunState:
     revision: int = 0
     start: dict[str, str] = field(default_factory=dict)
     """revision of the method (`engram.card`) when the run began; digests of the weights and features it started from"""
+    chosen: Chosen = "weights"
+    """which of the two the latest validation found better"""
     digests: dict[str, str] = field(default_factory=dict)
     """sha256 of each safetensors file"""
     engram_version: str = field(default_factory=lambda: software_versions()["engram"])
@@ -78,19 +85,34 @@ class Checkpoint:
     folder: Path
     state: RunState
 
-    def tensors(self, part: Literal["weights", "optimiser", "random"]) -> dict[str, Tensor]:
-        """The tensors of one part, checked against the digest they were written with."""
+    def weights_part(self, which: WhichWeights = "chosen") -> Chosen:
+        """The part that holds the weights asked for; an average where none was kept is refused."""
+        parts: dict[str, Chosen] = {"chosen": self.state.chosen, "last": "weights", "average": "average"}
+        if which not in parts:
+            raise EngramError(f"which_weights = {which!r} but it takes one of {', '.join(parts)}")
+        if which == "average" and "average" not in self.state.digests:
+            raise EngramError(
+                f"the checkpoint {self.folder} has no average of its weights: ask for 'chosen' or 'last', or train "
+                f"with [train] average above 0"
+            )
+        return parts[which]
+
+    def tensors(
+        self, part: Literal["weights", "average", "optimiser", "random"], which_weights: WhichWeights = "chosen"
+    ) -> dict[str, Tensor]:
+        """The tensors of one part, checked against the digest they were written with; ``weights`` are those chosen."""
+        part = self.weights_part(which_weights) if part == "weights" else part
         path = self.folder / f"{part}.safetensors"
         try:
             data = path.read_bytes()
             expected = self.state.digests.get(part)
             if expected and hashlib.sha256(data).hexdigest() != expected:
-                raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {_way_out(self.folder)}")
+                raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {way_out(self.folder)}")
             return restored(tensors_from_bytes(data))
         except FileNotFoundError as error:
-            raise EngramError(f"the checkpoint {self.folder} lacks {path.name}: {_way_out(self.folder)}") from error
+            raise EngramError(f"the checkpoint {self.folder} lacks {path.name}: {way_out(self.folder)}") from error
         except (OSError, SafetensorError) as error:
-            raise EngramError(f"{path} cannot be read ({error}): {_way_out(self.folder)}") from error
+            raise EngramError(f"{path} cannot be read ({error}): {way_out(self.folder)}") from error
 
     @property
     def recipe(self) -> Recipe:
@@ -101,7 +123,8 @@ class Checkpoint:
 def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, Tensor]], best: bool = False) -> Path:
     """Write ``step-<iteration>`` (and ``best-<iteration>``), then remove the ones they replace; all or nothing.
 
-    ``tensors`` has the keys of `PARTS`. Whatever fails, the checkpoint written before stays as it was.
+    ``tensors`` has the keys of `PARTS`, and ``average`` where there is one. Whatever fails, the checkpoint written
+    before stays as it was.
     """
     temporary, linked = run_folder / ".saving", run_folder / ".saving-best"
     step = run_folder / f"step-{state.iteration:08d}"
@@ -110,9 +133,9 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
         shutil.rmtree(linked, ignore_errors=True)
         temporary.mkdir(parents=True)
         digests = {}
-        for part in PARTS:
+        for part, values in tensors.items():
             # Copies: files hold plain layout, and weights shared between modules must not share memory.
-            copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors[part].items()}
+            copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in values.items()}
             data = tensors_to_bytes(copies)
             digests[part] = hashlib.sha256(data).hexdigest()
             _write(temporary / f"{part}.safetensors", data)
@@ -131,9 +154,9 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(linked, ignore_errors=True)
-    _remove_older(run_folder, "step", step)
+    remove_older(run_folder, "step", step)
     if best:
-        _remove_older(run_folder, "best", run_folder / f"best-{state.iteration:08d}")
+        remove_older(run_folder, "best", run_folder / f"best-{state.iteration:08d}")
     return step
 
 
@@ -142,7 +165,7 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
 
     With ``method`` a checkpoint of another method is refused.
     """
-    folder = path if ((path := located(path)) / "state.json").exists() else _choose(path, which)
+    folder = path if ((path := located(path)) / "state.json").exists() else choose(path, which)
     where = folder / "state.json"
     try:
         raw = json.loads(where.read_text())
@@ -156,26 +179,32 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
         raw = spellings.saved_today({**raw, "image_shape": tuple(raw["image_shape"])})
         state = RunState(**{f.name: raw[f.name] for f in fields(RunState) if f.name in raw})
     except FileNotFoundError as error:
-        raise EngramError(f"the checkpoint {folder} lacks state.json: {_way_out(folder)}") from error
+        raise EngramError(f"the checkpoint {folder} lacks state.json: {way_out(folder)}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EngramError(f"{where} is not the state of a checkpoint ({error}): {_way_out(folder)}") from error
+        raise EngramError(f"{where} is not the state of a checkpoint ({error}): {way_out(folder)}") from error
     if method is not None and state.method != method:
         raise EngramError(f"the checkpoint {folder} is of method '{state.method}' but '{method}' was asked for")
     return Checkpoint(folder, state)
 
 
-def load_method(checkpoint: Checkpoint, device: torch.device, precision: str | None = None, **settings: Any) -> Method:
+def load_method(
+    checkpoint: Checkpoint,
+    device: torch.device,
+    precision: str | None = None,
+    which_weights: WhichWeights = "chosen",
+    **settings: Any,
+) -> Method:
     """The checkpoint's method with its weights, in evaluation mode on ``device``; ``settings`` in place of its own."""
     recipe = checkpoint.recipe
     recipe = replace(recipe, method_settings={**recipe.method_settings, **settings})
     method = build_method(recipe, checkpoint.state.image_shape, device, precision)
-    load_weights(method, checkpoint)  # whatever the run started from is not needed any more
+    load_weights(method, checkpoint, which_weights)  # whatever the run started from is not needed any more
     return method.eval()
 
 
-def load_weights(method: Method, checkpoint: Checkpoint) -> None:
+def load_weights(method: Method, checkpoint: Checkpoint, which_weights: WhichWeights = "chosen") -> None:
     """Strictly: every name and shape must agree, else the first difference is told and nothing is changed."""
-    weights = checkpoint.tensors("weights")
+    weights = checkpoint.tensors("weights", which_weights)
     check_fit(method.state_dict(), weights, f"the weights in {checkpoint.folder} do not fit {type(method).__name__}")
     method.load_state_dict(weights)
 
@@ -189,11 +218,6 @@ def check_fit(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], sentence: 
 
 def _shape(tensor: Tensor | None) -> str:
     return "absent" if tensor is None else "x".join(map(str, tensor.shape)) or "a single number"
-
-
-def last_step(run_folder: Path) -> Path | None:
-    """The newest ``step-`` folder of a run, if it has one."""
-    return _found(run_folder).get("step")
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -218,33 +242,3 @@ def _publish(temporary: Path, final: Path) -> None:
         os.replace(final, aside)
     os.replace(temporary, final)
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def _found(run_folder: Path) -> dict[str, Path]:
-    """The newest folder of each kind."""
-    found = [(int(m[2]), m[1], p) for p in run_folder.glob("*-*") if (m := _FOLDER.fullmatch(p.name)) and p.is_dir()]
-    return {kind: path for _, kind, path in sorted(found)}
-
-
-def _remove_older(run_folder: Path, kind: str, newest: Path) -> None:
-    for path in run_folder.glob(f"{kind}-*"):
-        if _FOLDER.fullmatch(path.name) and path != newest:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _choose(path: Path, which: str) -> Path:
-    if not path.exists():
-        raise EngramError(f"there is no checkpoint at {path}: give a run folder or one of its step- or best- folders")
-    if _FOLDER.fullmatch(path.name):
-        raise EngramError(f"the checkpoint {path} lacks state.json: {_way_out(path)}")
-    found = _found(path) if path.is_dir() else {}
-    order = ("best", "step") if which == "best" else ("step", "best")
-    for kind in order:
-        if kind in found:
-            return found[kind]
-    raise EngramError(f"{path} is not a checkpoint: it has neither a state.json nor step- or best- folders")
-
-
-def _way_out(folder: Path) -> str:
-    others = [p for p in _found(folder.parent).values() if p != folder]
-    return f"use {others[0]} instead" if others else "copy it again from its source, or train again"

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
 
 from engram.data.datasets import open_split
-from engram.data.store import SplitSource, Store, build
+from engram.data.pixels import Crop, augment
+from engram.data.store import MIRRORED, SplitSource, Store, build
 from engram.errors import EngramError
 from engram.machine.device import choose_device
-from engram.models.checkpoint import Checkpoint, load, load_method
+from engram.models.checkpoint import Checkpoint, WhichWeights, load, load_method
+from engram.nn.encoder import Mirrored
 from engram.recipes.schema import Recipe
 from engram.types import Method
 
@@ -27,18 +34,27 @@ def extract_features(
     device: torch.device | str = "cpu",
     batch: int = 512,
     dtype: str = "float16",
+    copies: int = 1,
+    change: Callable[[Tensor], Tensor] | None = None,
+    quiet: bool = True,
 ) -> np.ndarray:
-    """(n, d) features of every image in the store's order: evaluation mode, no augmentation, maps flattened."""
+    """(n * copies, d) features of every image in the store's order: evaluation mode, maps flattened.
+
+    The ``copies`` of an image stand side by side; ``change`` is what happens to images before they are encoded.
+    """
     device = torch.device(device)
     checkpoint = load(model) if isinstance(model, Path) else model
     method = load_method(checkpoint, device) if isinstance(checkpoint, Checkpoint) else checkpoint.to(device)
     width = torch.Size(method.backbone.out_shape).numel()  # type: ignore[arg-type]
-    features = np.empty((len(store.images), width), dtype)
-    training = method.training
+    features = np.empty((len(store.images) * copies, width), dtype)
+    training, console = method.training, Console(stderr=True)
+    starts, says = range(0, len(features), batch), f"features of {store.info.dataset} {store.info.split}"
     method.eval()
     try:
-        for start in range(0, len(features), batch):
-            images = store.images[start : start + batch].to(device, non_blocking=True)
+        for start in track(starts, says, console=console, disable=quiet or not console.is_terminal, transient=True):
+            rows = torch.arange(start, min(start + batch, len(features))) // copies
+            images = store.gather(rows).to(device, non_blocking=True)
+            images = change(images) if change else images
             with np.errstate(over="ignore"):  # looked at as a whole below
                 features[start : start + batch] = method.backbone(images).flatten(1).cpu().numpy()
     finally:
@@ -58,42 +74,84 @@ def write_features(
     stores: Mapping[str, Store] | None = None,
     dtype: str = "float16",
     quiet: bool = False,
+    which_weights: WhichWeights = "chosen",
+    views: int = 1,
+    augmented: int | None = None,
 ) -> dict[str, Store]:
     """Write ``out/<split>`` for each split, under the dataset's own name and classes; ``source`` says who made them.
 
     ``dataset`` is the one the checkpoint was trained on where not given; ``stores`` are used in place of opening it.
+    ``views`` = 2 averages the features of picture and mirror image. ``augmented`` writes each training image that many
+    times, every time under the recipe's augmentation anew: what an encoder knows by heart it has not seen just so.
     """
     found, where = load(checkpoint), choose_device(device)
-    method = load_method(found, where)
+    method = load_method(found, where, which_weights=which_weights)
     name = dataset or found.recipe.data.dataset
     opened = {s: stores[s] if stores else open_split(name, s, data) for s in splits}
     for store in opened.values():
-        if store.image_shape != found.state.image_shape:
-            before, here = ("x".join(map(str, shape)) for shape in (found.state.image_shape, store.image_shape))
+        _check_images(checkpoint, found, store)
+    _check_ways(found.recipe, opened.values(), views, augmented)
+    method.backbone = Mirrored(method.backbone) if views == 2 else method.backbone
+    part = found.folder.name + (" average" if found.weights_part(which_weights) == "average" else "")
+    origin = f"features of {found.recipe.backbone} by {found.recipe.name}, run {found.state.run_id}, {part}"
+    origin += MIRRORED if views == 2 else ""
+    see, written = partial(extract_features, method, device=where, dtype=dtype, quiet=quiet), {}
+    for split, store in opened.items():
+        more, how = _augmented(found.recipe, where, augmented) if augmented and split == "train" else ({}, "")
+        source = f"{origin}, from {store.digest[:16]}{how}"
+        written[split] = _write(out / split, store, see(store, **more), source, quiet)
+    return written
+
+
+def _augmented(recipe: Recipe, device: torch.device, copies: int) -> tuple[dict[str, Any], str]:
+    """How each image is seen ``copies`` times under the recipe's augmentation, from its seed; and that in words."""
+    data, generator = recipe.data, torch.Generator(device).manual_seed(recipe.train.seed)
+    crop = Crop(data.crop_area, data.crop_aspect)
+    said = f"; each image in {copies} view{'s' if copies > 1 else ''} under augmentation ({data.augmentation})"
+    return {"copies": copies, "change": partial(augment, kind=data.augmentation, generator=generator, crop=crop)}, said
+
+
+def _check_images(checkpoint: Path, found: Checkpoint, store: Store) -> None:
+    if store.image_shape != found.state.image_shape:
+        before, here = ("x".join(map(str, shape)) for shape in (found.state.image_shape, store.image_shape))
+        raise EngramError(
+            f"{checkpoint} was trained on images of {before} but those of {store.info.dataset} {store.info.split} "
+            f"are {here}: give the dataset it was trained on"
+        )
+
+
+def _check_ways(recipe: Recipe, stores: Iterable[Store], views: int, augmented: int | None) -> None:
+    """Mirror images and augmentation are for pixels, and the augmentation is the recipe's own."""
+    if views not in (1, 2):
+        raise EngramError(f"views = {views} but it is 1 or 2")
+    if augmented is not None and augmented < 1:
+        raise EngramError(f"augmented = {augmented} but at least 1 is needed: leave it out for images as they are")
+    if augmented and recipe.data.augmentation == "none":
+        raise EngramError(
+            f"augmented = {augmented} but {recipe.name} has [data] augmentation = 'none': leave augmented out, or "
+            f"take an encoder trained under an augmentation"
+        )
+    for store in stores if augmented or views == 2 else ():
+        if not store.is_pixels:
+            asked = f"augmented = {augmented}" if augmented else f"views = {views}"
             raise EngramError(
-                f"{checkpoint} was trained on images of {before} but those of {store.info.dataset} {store.info.split} "
-                f"are {here}: give the dataset it was trained on"
+                f"{asked} is for images but {store.info.dataset} {store.info.split} holds features: leave it out"
             )
-    origin = (
-        f"features of {found.recipe.backbone} by {found.recipe.name}, run {found.state.run_id}, {found.folder.name}"
-    )
-    return {
-        s: _write(out / s, store, extract_features(method, store, where, dtype=dtype), origin, quiet)
-        for s, store in opened.items()
-    }
 
 
 def _write(folder: Path, store: Store, features: np.ndarray, origin: str, quiet: bool) -> Store:
-    info, offsets = store.info, store.offsets
+    """Where the features of an image stand side by side they are one original: no task shows two of them."""
+    info, copies = store.info, len(features) // len(store.images)
+    offsets = store.offsets * copies
     source = SplitSource(
         info.class_names,
-        tuple(int(size) for size in store.class_sizes),
+        tuple(int(size) for size in np.diff(offsets)),
         lambda c: iter(features[offsets[c] : offsets[c + 1]]),
         features.shape[1:],
-        info.group_size,
+        info.group_size * copies,
         str(features.dtype),
     )
-    return build(folder, info.dataset, info.split, source, f"{origin}, from {store.digest[:16]}", quiet)
+    return build(folder, info.dataset, info.split, source, origin, quiet)
 
 
 def open_stores(

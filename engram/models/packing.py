@@ -11,7 +11,7 @@ from torch import Tensor
 from engram.errors import EngramError
 from engram.machine.interruptions import RunLock
 from engram.models.build import PREFIX, build_method
-from engram.models.checkpoint import RunState, check_fit, load, save
+from engram.models.checkpoint import Checkpoint, RunState, WhichWeights, check_fit, load, save
 from engram.models.rounding import Bits, rounded
 
 
@@ -25,7 +25,7 @@ def write_packed(state: RunState, weights: dict[str, Tensor], out: Path, bits: B
     """``bits`` None keeps the weights as they are."""
     if bits:
         weights = rounded(weights, bits)
-    state = replace(state, optimiser={}, numpy_generator={}, window={}, digests={})
+    state = replace(state, optimiser={}, numpy_generator={}, window={}, chosen="weights", digests={})
     with RunLock(out):
         return save(out, state, {"weights": weights, "optimiser": {}, "random": {}})
 
@@ -43,7 +43,7 @@ def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
     recipe = replace(top.recipe, backbone=bottom.recipe.backbone, backbone_weights="", data=data)
     recipe = replace(recipe, backbone_settings=bottom.recipe.backbone_settings)
     weights = {**top.tensors("weights")}
-    weights |= {k: v for k, v in bottom.tensors("weights").items() if k.startswith(PREFIX)}
+    weights |= {k: v for k, v in bottom.tensors("weights", _seen_by(top, bottom)).items() if k.startswith(PREFIX)}
     shape = bottom.state.image_shape
     state = replace(top.state, recipe=recipe.to_dict(), recipe_digest=recipe.digest, image_shape=shape, features="")
     fitted = build_method(recipe, state.image_shape, torch.device("cpu")).state_dict()
@@ -54,3 +54,10 @@ def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
             f"encoder that made its features"
         )
     return write_packed(state, weights, out, 16 if half else None)
+
+
+def _seen_by(head: Checkpoint, encoder: Checkpoint) -> WhichWeights:
+    """Of an encoder with two sets of weights those that made the head's features, else the ones it has."""
+    if not head.state.features or "average" not in encoder.state.digests:
+        return "chosen"
+    return "average" if head.state.features.endswith(" average") else "last"

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from engram.nn.kernels.compiled import compiled, may_compile
+
 
 class Encoder(nn.Module):
     """uint8 images -> (x / 255 - mean) / std -> backbone -> float32 features; float input passes unnormalised.
@@ -35,7 +37,8 @@ class Encoder(nn.Module):
     def forward(self, images: Tensor, *conditions: Tensor) -> Tensor:
         """(n, C, H, W) -> (n, *out_shape); ``conditions`` go to the backbone as they are."""
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            features: Tensor = self._pass(images, *conditions)
+            through = compiled(Encoder._pass) if may_compile(images, self.backbone) else Encoder._pass
+            features: Tensor = through(self, images, *conditions)
         return features.float()
 
     def _pass(self, images: Tensor, *conditions: Tensor) -> Tensor:
@@ -50,6 +53,24 @@ class Encoder(nn.Module):
         if images.ndim == 4:
             images = images.contiguous(memory_format=torch.channels_last)
         return self.backbone(images, *conditions)
+
+
+class Mirrored(nn.Module):
+    """The mean of what an encoder sees in a picture and in its mirror image, whose map is turned back.
+
+        f(x) = (e(x) + e(mirror(x))) / 2
+
+    Shapes: (n, C, H, W) -> (n, *out_shape)
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.out_shape: tuple[int, ...] = encoder.out_shape  # type: ignore[assignment]
+
+    def forward(self, images: Tensor) -> Tensor:
+        mirrored: Tensor = self.encoder(images.flip(-1))
+        return (self.encoder(images) + (mirrored.flip(-1) if mirrored.ndim == 4 else mirrored)) / 2
 
 
 def folded(module: nn.Module) -> nn.Module:

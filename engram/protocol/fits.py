@@ -23,6 +23,9 @@ class Holdings(Structure):
     def n_classes(self) -> int: ...
 
     @property
+    def views(self) -> Any: ...
+
+    @property
     def digest(self) -> str: ...
 
 

@@ -145,6 +145,13 @@ class Protocol(Tasks):
         drawn=False,
         later=True,
     )
+    views: Literal[1, 2] = _key(
+        1,
+        "2 gives the head the mean of each image's features and those of its mirror image",
+        words="picture and mirror averaged",
+        drawn=False,
+        later=True,
+    )
     batch_norm: str = _key(
         "running",
         "statistics BatchNorm uses: the model's card says it",
@@ -160,7 +167,7 @@ class Protocol(Tasks):
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, but a later one only where it is used: records from before it stay equal to those of now."""
-        return {k: v for k, v in asdict(self).items() if v or k not in LATER}
+        return {k: v for k, v in asdict(self).items() if k not in LATER or v != DEFAULTS[k]}
 
     @property
     def question(self) -> dict[str, Any]:
@@ -178,14 +185,17 @@ class Protocol(Tasks):
         return self.n_labelled if self.drop_unlabelled else self.n_shot
 
     def for_store(self, store: Holdings) -> Protocol:
-        """The protocol bound to a store: checked against what the store holds, with its digest."""
+        """The protocol bound to a store: checked against what the store holds, with its digest and its views."""
         self.check(store)
-        return replace(self, dataset_digest=store.digest)
+        return replace(self, dataset_digest=store.digest, views=max(self.views, store.views))
 
     def check(self, store: Holdings) -> None:
         """One sentence for each way in which a store cannot serve this protocol."""
         if too_small := below_least(self):
             raise EngramError(too_small)
+        for name, choices in CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise EngramError(f"{name} = {value!r} but it is {' or '.join(map(repr, choices))}")
         check_fits(self, store)
 
 

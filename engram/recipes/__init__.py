@@ -3,11 +3,10 @@
 from engram.recipes.checks import check_recipe
 from engram.recipes.loading import load_recipe, maker_of, recipe_names
 from engram.recipes.printing import recipe_text
-from engram.recipes.schema import DataSettings, PaperRow, Recipe, TestSettings, TrainSettings
+from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings
 
 __all__ = [
     "DataSettings",
-    "PaperRow",
     "Recipe",
     "TestSettings",
     "TrainSettings",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from engram.errors import EngramError
 from engram.protocol import below_least
 
 if TYPE_CHECKING:
-    from engram.recipes.schema import Recipe
+    from engram.recipes.schema import DataSettings, Recipe
 
 SEEDS = 2**63
 """torch and numpy both take seeds from 0 to below it"""
@@ -38,6 +39,7 @@ def check_recipe(recipe: Recipe, where: str) -> None:
             raise EngramError(
                 f"{where} [data]: {key} = {list(ends)} but it takes the least and the greatest number, {least} at least"
             )
+    _check_crop(data, where)
     if train.seed >= SEEDS:
         raise EngramError(f"{where} [train]: seed = {train.seed} but it must lie below 2 ** 63")
     if not test.n_query or min(test.n_query) < 1:
@@ -63,6 +65,23 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         )
     if train.betas and not (len(train.betas) == 2 and all(0 <= beta < 1 for beta in train.betas)):
         raise EngramError(f"{where} [train]: betas = {list(train.betas)} but it takes two numbers from 0 to below 1")
+    if not 0 <= train.average < 1:
+        raise EngramError(f"{where} [train]: average = {train.average} but it lies from 0 (none) to below 1")
     for table, fraction in (("data", data.labelled_fraction), ("test", test.labelled_fraction)):
         if not 0 < fraction <= 1:
             raise EngramError(f"{where} [{table}]: labelled_fraction = {fraction} but it lies above 0 and up to 1")
+
+
+def _check_crop(data: DataSettings, where: str) -> None:
+    """Windows lie inside the image and are drawn by one augmentation alone."""
+    for key, most, bounds in (("crop_area", 1.0, "above 0 and up to 1"), ("crop_aspect", inf, "above 0")):
+        ends = getattr(data, key)
+        if not (len(ends) == 2 and 0 < ends[0] <= ends[1] <= most and ends[1] < inf):
+            raise EngramError(
+                f"{where} [data]: {key} = {list(ends)} but it takes the least and the greatest number, {bounds}"
+            )
+        if data.augmentation != "standard" and ends != getattr(type(data), key):
+            raise EngramError(
+                f"{where} [data]: {key} = {list(ends)} but augmentation '{data.augmentation}' draws no such window: "
+                f"set it to 'standard' or leave {key} out"
+            )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,17 +42,8 @@ def layers_of(name_or_path: str) -> tuple[str, str, list[Layer]]:
     if "from" in raw:
         if not isinstance(raw["from"], str) or raw["from"].endswith(".toml"):
             raise EngramError(f"{path}: from = {raw['from']!r} does not fit; it takes a recipe of the box by its name")
-        below = layers_of(raw["from"])[2]
-        # The published figure is that of the recipe of the box, not of whatever a person makes of it.
-        layers = [*(Layer(b.name, _without_paper(b.stated)) for b in below), *layers]
+        layers = [*layers_of(raw["from"])[2], *layers]
     return path.stem, path.name, layers
-
-
-def _without_paper(stated: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in stated.items() if key != "paper"}
-    if "without" in kept:
-        kept["without"] = [key for key in kept["without"] if key != "paper"]
-    return kept
 
 
 def recipe_names() -> list[str]:

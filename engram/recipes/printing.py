@@ -35,7 +35,7 @@ def _tables(recipe: Recipe) -> dict[str, dict[str, Any]]:
     tables = {
         "method": {"name": recipe.method, **recipe.method_settings},
         "backbone": {"name": recipe.backbone, **start, **recipe.backbone_settings},
-        **{table: saved[table] for table in ("data", "train", "test", "paper")},
+        **{table: saved[table] for table in ("data", "train", "test")},
     }
     return {table: settings for table, settings in tables.items() if settings}
 

@@ -16,8 +16,10 @@ from engram.recipes.checks import check_recipe
 from engram.recipes.structure import structure
 
 LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milestones", "milestone_factors", "nesterov"}
+LATER |= {"train_classes"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
-LATER |= {"query_balance", "dirichlet_alpha", *LATER_OF_PROTOCOLS}
+LATER |= {"query_balance", "dirichlet_alpha", "average", "crop_area", "crop_aspect", "teacher"}
+LATER |= {*LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
 
@@ -37,8 +39,14 @@ class DataSettings(Tasks):
     """[least, greatest] pool_classes, drawn anew for every step; [] = always pool_classes"""
     normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "lite", "relation", "none"] = "unit"
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
+    crop_area: tuple[float, ...] = (0.7, 1.0)
+    """[least, greatest] share of the image's area that "standard" shows"""
+    crop_aspect: tuple[float, ...] = (1.0, 1.0)
+    """[least, greatest] width / height of that window, such as [0.75, 1.3333]; sides end with the image"""
     class_batch: int = 0
     """images of base classes per step, drawn evenly over all images of the training split, beside the tasks"""
+    train_classes: tuple[int, ...] = ()
+    """[first, end) classes of the training split, in its order, that are trained on, such as [0, 32]; [] = all"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,8 @@ class TrainSettings:
     norm_start: Literal["ones", "uniform"] = "ones"
     """weights of BatchNorm at the start, in backbone and head: 1 (or as a backbone with a rule of its own has them),
     or uniform in (0, 1) as PyTorch drew them before 1.2"""
+    average: float = 0.0
+    """decay of the moving average of the weights, which validation compares with the last; 0 = none, often 0.999"""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 applies where the device has it; on the CPU training stays fp32; products in fp32 are TF32 ones on a GPU"""
     validate_every: int = 1000
@@ -77,6 +87,9 @@ class TrainSettings:
     """queries per class in validation; 0 = the first of [test] n_query. More of them choose weights by less chance."""
     freeze_backbone: bool = False
     """the backbone stays as it is, in evaluation mode; the rest is trained"""
+    teacher: str = ""
+    """run or checkpoint folder of an earlier stage one over the same classes: stage one learns from its answers beside
+    the labels; "" = none"""
     select_on_test: bool = False
     """weights are chosen on the test split, as some public code does: only to reproduce that, the audit calls it"""
 
@@ -89,20 +102,6 @@ class TestSettings(Tasks):
 
     n_query: tuple[int, ...] = (1,)
     n_sequences: int = 1000
-
-
-@dataclass(frozen=True)
-class PaperRow:
-    """The published figure this recipe is set beside."""
-
-    table: str
-    row: str
-    accuracy: float
-    interval: float = 0.0
-    note: str = ""
-    published: float = 0.0
-    """the figure in the system's own paper or code for this setting; 0 = none"""
-    published_interval: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,6 @@ class Recipe:
     """run or checkpoint folder, of any method, whose backbone this one starts from; "" = from the seed"""
     method_settings: dict[str, Any] = field(default_factory=dict)
     """[method] keywords, checked against the method's Config"""
-    paper: PaperRow | None = None
 
     def __post_init__(self) -> None:
         spellings.respell(self)
@@ -134,7 +132,9 @@ class Recipe:
 
 
 def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
-    """Of all that decides the result, from `Recipe.to_dict`: name, description and paper figure do not.
+    """Of all that decides the result, from `Recipe.to_dict`: name and description do not.
+
+    Nor does the published figure that recipes once stated.
 
     ``without_seed``: runs that differ in their seed alone have the same digest.
     """
@@ -151,8 +151,11 @@ def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:
 
 
 def recipe_from_saved(saved: Mapping[str, Any], where: str) -> Recipe:
-    """A recipe from what `Recipe.to_dict` gave; ``where`` is what an error calls it."""
-    raw = dict(saved)
+    """A recipe from what `Recipe.to_dict` gave; ``where`` is what an error calls it.
+
+    The published figure that earlier ones state is left out.
+    """
+    raw = {key: value for key, value in saved.items() if key != "paper"}
     raw["method"] = {"name": raw["method"], **raw.pop("method_settings")}
     backbone = {"name": raw["backbone"], "weights": raw.pop("backbone_weights", ""), **raw.pop("backbone_settings")}
     raw["backbone"], name = backbone, raw.pop("name")
@@ -160,7 +163,7 @@ def recipe_from_saved(saved: Mapping[str, Any], where: str) -> Recipe:
 
 
 def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
-    """A recipe from parsed TOML; sub-tables ``data``, ``train``, ``test``, ``backbone``, ``method``, ``paper``."""
+    """A recipe from parsed TOML; sub-tables ``data``, ``train``, ``test``, ``backbone``, ``method``."""
     raw = dict(raw)
     method, backbone = raw.pop("method", None), raw.pop("backbone", {"name": "conv4"})
     if not isinstance(method, dict) or not isinstance(method.get("name"), str):
@@ -169,7 +172,12 @@ def recipe_from_dict(raw: dict[str, Any], name: str, where: str) -> Recipe:
         raise EngramError(f'{where}: the [backbone] table needs a name, such as name = "conv4"')
     if not isinstance(backbone.get("weights", ""), str):
         raise EngramError(f"{where} [backbone]: weights = {backbone['weights']!r} does not fit; it takes a text")
-    tables = {"data": DataSettings, "train": TrainSettings, "test": TestSettings, "paper": PaperRow}
+    tables = {"data": DataSettings, "train": TrainSettings, "test": TestSettings}
+    if "paper" in raw:
+        raise EngramError(
+            f"{where}: a published figure stands in a study, not in a recipe: take [paper] out and give the cell of a "
+            "study of yours that names this recipe paper = ACCURACY and interval = HALF_WIDTH (docs/studies.md)"
+        )
     for key in raw:
         if key not in (*tables, "description"):
             raise EngramError(f"{where}: unknown key '{key}'{nearest(key, [*tables, 'method', 'backbone'])}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from engram.errors import EngramError, nearest
 
-TABLES = ("method", "backbone", "data", "train", "test", "paper")
+TABLES = ("method", "backbone", "data", "train", "test")
 LONGEST_CHAIN = 4
 """variants above the base; more than that and nobody can say what a recipe is"""
 
@@ -84,7 +84,7 @@ def merge(layers: Sequence[Layer], where: str) -> Merged:
 
 
 def _take_away(raw: dict[str, Any], origins: dict[str, str], layer: Layer, where: str) -> None:
-    """Keys such as "backbone.dropout", or a whole table such as "paper", that a layer goes without."""
+    """Keys such as "backbone.dropout", or a whole table such as "backbone", that a layer goes without."""
     unwanted = layer.stated.get("without", [])
     if not isinstance(unwanted, list):
         raise EngramError(f"{where} [{layer.name}]: without = {unwanted!r} does not fit; it takes a list of keys")

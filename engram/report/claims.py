@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from math import hypot
 
 from engram.ledger import Ledger, RunRecord
-from engram.report.audit import effect_text
-from engram.report.columns import Column, markdown
-from engram.report.rows import percent
+from engram.report.audits import effect_text
+from engram.report.cells import CellMap, Filled, alike, compare, scale_text
 from engram.report.statistics import Difference, spread_ratio_is_clear
-from engram.report.study.cells import Filled, alike, compare, scale_text
+from engram.report.table import Column, Table, percent
 from engram.studies.claims import Claim, ClaimTest
 
-Cells = Mapping[str, Mapping[tuple[str, str], Filled]]
-"""study -> (row, column) -> cell"""
+Cells = Mapping[str, CellMap]
+"""of each study"""
 CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE = "confirmed", "not confirmed", "not testable here"
 UNDECIDED = "cannot be decided"
 VALIDATION = ("iteration", "validation_accuracy", "validation_interval")
@@ -45,15 +45,13 @@ class Finding:
 
 
 def findings(claims: Sequence[Claim], cells: Cells, ledger: Ledger) -> list[Finding]:
-    return [_finding(claim, cells, ledger) for claim in claims]
-
-
-def _finding(claim: Claim, cells: Cells, ledger: Ledger) -> Finding:
-    results = [(test, _result(test, cells, ledger)) for test in claim.tests]
-    deciding = [result for test, result in results if test.decides]
-    told = [r for test, r in results if test.decides or r.measured]
-    words = list(dict.fromkeys(r.words for r in told))
-    return Finding(claim, _verdict(deciding), "; ".join([*words, *([claim.why] if claim.why else [])]))
+    found = []
+    for claim in claims:
+        results = [(test, _result(test, cells, ledger)) for test in claim.tests]
+        deciding = [result for test, result in results if test.decides]
+        words = dict.fromkeys(result.words for test, result in results if test.decides or result.measured)
+        found.append(Finding(claim, _verdict(deciding), "; ".join([*words, *([claim.why] if claim.why else [])])))
+    return found
 
 
 def _verdict(deciding: Sequence[TestResult]) -> str:
@@ -71,7 +69,8 @@ def _result(test: ClaimTest, cells: Cells, ledger: Ledger) -> TestResult:
     second = cells[test.study][test.second, test.second_column or test.column] if test.second else None
     for cell in (first, second):
         if cell is not None and not cell.answers:
-            return TestResult(None, missing_words(cell), measured=False)
+            command = f" (`{cell.command}`)" if cell.command else ""
+            return TestResult(None, f"{cell.row}, {cell.cell.column}: {cell.missing}{command}", measured=False)
     label = f"{test.label}: " if test.label else ""
     if test.kind == "reaches":
         return _reaches(test, first, label)
@@ -81,40 +80,23 @@ def _result(test: ClaimTest, cells: Cells, ledger: Ledger) -> TestResult:
     return _steadier(first, second, label) if test.kind == "steadier" else _higher(first, second, label)
 
 
-def missing_words(cell: Filled) -> str:
-    what = f"{cell.row}, {cell.cell.column}: {cell.missing}"
-    return f"{what} (`{cell.command}`)" if cell.command else what
-
-
 def _scale(*cells: Filled) -> str:
     return f" ({'; '.join(dict.fromkeys(scale_text(cell) for cell in cells))})"
-
-
-def points(difference: Difference) -> str:
-    return f"{100 * difference.mean:+.2f} ± {100 * difference.interval:.2f}"
-
-
-def _named(first: Filled, second: Filled) -> str:
-    """Two rows of one column, or two columns of one row."""
-    if first.row == second.row:
-        return f"{first.row}, {first.cell.column} minus {second.cell.column}"
-    return f"{first.row} minus {second.row}"
 
 
 def _higher(first: Filled, second: Filled, label: str) -> TestResult:
     first, second = alike(first, second)
     found = compare(first, second)
     assert found is not None
-    paired = "" if found.paired else ", not paired"
-    name = label or f"{_named(first, second)}: "
-    return TestResult(
-        found.mean > found.interval, f"{name}{points(found)} points, {found.word}{paired}{_scale(first, second)}"
-    )
+    columns = f"{first.row}, {first.cell.column} minus {second.cell.column}: "
+    name = label or (columns if first.row == second.row else f"{first.row} minus {second.row}: ")
+    words = f"{name}{found.points} points, {found.word}{'' if found.paired else ', not paired'}"
+    return TestResult(found.mean > found.interval, f"{words}{_scale(first, second)}")
 
 
 def _reaches(test: ClaimTest, cell: Filled, label: str) -> TestResult:
     assert cell.estimate is not None
-    figure = f"{100 * cell.estimate.mean:.2f} ± {100 * cell.estimate.interval:.2f} %"
+    figure = f"{percent(cell.estimate.mean, cell.estimate.interval)} %"
     shown = 100 * (cell.estimate.mean + cell.estimate.interval) >= cell.cell.paper - test.within
     return TestResult(shown, f"{label or f'{cell.row}: '}{figure} against {cell.cell.paper:.2f}{_scale(cell)}")
 
@@ -125,9 +107,8 @@ def _steadier(first: Filled, second: Filled, label: str) -> TestResult:
     if spreads[0] is None or spreads[1] is None:
         words = f"{first.row} and {second.row} have one seed each, which shows no spread"
         return TestResult(None, words, measured=False)
-    shown = spreads[0] < spreads[1] and spread_ratio_is_clear(
-        spreads[1], spreads[0], len(second.first), len(first.first)
-    )
+    seeds = len(second.first), len(first.first)
+    shown = spreads[0] < spreads[1] and spread_ratio_is_clear(spreads[1], spreads[0], *seeds)
     words = f"spread over seeds {100 * spreads[0]:.2f} against {100 * spreads[1]:.2f} points"
     return TestResult(shown, f"{label}{words}, {'clear' if shown else 'inside the noise'}{_scale(first, second)}")
 
@@ -144,7 +125,7 @@ def _early(cell: Filled, ledger: Ledger, label: str) -> TestResult:
     later = any(gap.mean < -gap.interval for gap in gaps)
     shown = True if all(gap.mean > gap.interval for gap in gaps) else False if later else None
     told = ", ".join(
-        f"{percent(*a)} % in the first half of training, {percent(*b)} % in the second: {points(gap)}, {gap.word}"
+        f"{percent(*a)} % in the first half of training, {percent(*b)} % in the second: {gap.points}, {gap.word}"
         for (a, b), gap in zip(known, gaps, strict=True)
     )
     return TestResult(shown, f"{label}best validation {told}{_scale(cell)}")
@@ -171,14 +152,24 @@ def _audit(test: ClaimTest, ledger: Ledger) -> TestResult:
     )
 
 
+def _drawn(finding: Finding) -> str:
+    kind = {CONFIRMED: "good", NOT_CONFIRMED: "bad"}.get(finding.verdict, "none")
+    return f'<span class="verdict {kind}">{finding.verdict}</span>'
+
+
 CLAIM_COLUMNS: tuple[Column[Finding], ...] = (
-    Column("The paper claims", lambda f: f.claim.text),
-    Column("Where", lambda f: f.claim.where, tables=("docs",)),
-    Column("Verdict", lambda f: f"**{f.verdict}**" if f.verdict != NOT_TESTABLE else f.verdict),
+    Column(
+        "The paper claims",
+        lambda f: f.claim.text,
+        html=lambda f: f'{escape(f.claim.text)}<span class="note">{escape(f.claim.where)}</span>',
+    ),
+    Column("Where", lambda f: f.claim.where, places=("docs",)),
+    Column("Verdict", lambda f: f"**{f.verdict}**" if f.verdict != NOT_TESTABLE else f.verdict, html=_drawn),
     Column("What we find", lambda f: f.words),
 )
 
 
-def claims_table(found: Sequence[Finding]) -> str:
+def claims_table(found: Sequence[Finding], place: str) -> Table[Finding]:
+    """For a page of the ``docs``, or for the ``report``."""
     counts = ", ".join(f"{sum(f.verdict == verdict for f in found)} {verdict}" for verdict in VERDICTS)
-    return f"{counts}.\n\n{markdown(CLAIM_COLUMNS, found, 'docs')}\n\n{NOTE}"
+    return Table(CLAIM_COLUMNS, found, place, f"{counts}.", NOTE)

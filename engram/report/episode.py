@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 from matplotlib.transforms import Affine2D
+from numpy.typing import NDArray
 
-from engram.report.contents import EpisodePicture, class_letter
+from engram.errors import EngramError
 from engram.report.svg import IMAGE_BLUE, INK, SERIES, new_figure, to_svg
 
+Array = NDArray[np.generic]
 MOST_SHOTS = 5
 EDGE_COLOURS = ListedColormap([(*IMAGE_BLUE, a) for a in np.linspace(0, 1, 256)])
 """transparent to blue: no edge looks like the page, whatever its colour"""
+
+
+@dataclass(frozen=True)
+class EpisodePicture:
+    """One task with a model's answer. Supports and queries may come in any order."""
+
+    images_support: Array
+    """(S, H, W) or (S, H, W, 3) uint8"""
+    support_labels: Array
+    """(S,) in [0, N), -1 for an unlabelled support"""
+    images_query: Array
+    query_labels: Array
+    edges: Array | None
+    """(L, V, V) adjacency of each layer, supports first; None for a method without a graph"""
+    probabilities: Array
+    """(Q, N)"""
+    class_names: Sequence[str]
+    title: str
+
+    def __post_init__(self) -> None:
+        supports, queries, ways = len(self.images_support), len(self.images_query), len(self.class_names)
+        labels, edges, nodes = (len(self.support_labels), len(self.query_labels)), self.edges, supports + queries
+        wrong = ""
+        if labels != (supports, queries):
+            wrong = f"{supports} support and {queries} query images but {labels[0]} and {labels[1]} labels: give one "
+            wrong += "label for each image"
+        elif np.shape(self.probabilities) != (queries, ways):
+            wrong = f"probabilities have shape {np.shape(self.probabilities)} but {queries} queries and {ways} class "
+            wrong += f"names need ({queries}, {ways})"
+        elif edges is not None and (np.ndim(edges) != 3 or np.shape(edges)[1:] != (nodes, nodes)):
+            wrong = f"edges have shape {np.shape(edges)} but {supports} supports + {queries} queries need (layers, "
+            wrong += f"{nodes}, {nodes})"
+        if wrong:
+            raise EngramError(f"episode '{self.title}': {wrong}")
+
+
+def class_letter(label: int) -> str:
+    """A to Z, then numbers; ``?`` for an unlabelled image."""
+    if label < 0:
+        return "?"
+    return chr(ord("A") + label) if label < 26 else str(label + 1)
 
 
 def shown_queries(picture: EpisodePicture, most: int) -> np.ndarray:
@@ -54,15 +100,8 @@ def episode_matrix(picture: EpisodePicture) -> str:
 
 
 def _thumbnail(axes: Axes, image: np.ndarray, x: float, y: float) -> None:
-    axes.imshow(
-        image,
-        extent=(x + 0.04, x + 0.96, y + 0.96, y + 0.04),
-        cmap="gray",
-        vmin=0,
-        vmax=255,
-        interpolation="none",
-        aspect="auto",
-    )
+    place = x + 0.04, x + 0.96, y + 0.96, y + 0.04
+    axes.imshow(image, extent=place, cmap="gray", vmin=0, vmax=255, interpolation="none", aspect="auto")
     axes.add_patch(Rectangle((x + 0.04, y + 0.04), 0.92, 0.92, fill=False, edgecolor=INK, alpha=0.35, linewidth=0.7))
 
 

@@ -1,30 +1,26 @@
-"""Lines of figures: a system looks the same in every one, at most `MOST` share a panel, each is named at its end."""
+"""Lines of figures: a system looks the same in every one, at most `MOST` share a panel, each is named at its end.
+
+Small labels beside points cover no point and no other label.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from engram.report.cards import method_cards
+from engram.card import method_cards
 from engram.report.svg import DASHES, SERIES, TEXT_SIZE
 
 MOST = 6
 """lines in one panel; more go to a panel of their own"""
-COLOURS = {
-    "cml_bgnn": 0,
-    "content_memory": 0,
-    "egnn": 1,
-    "proto_memory": 2,
-    "knn_memory": 3,
-    "propagation_memory": 4,
-    "proto_net": 5,
-}
+COLOURS = {"cml_bgnn": 0, "content_memory": 0, "egnn": 1, "proto_memory": 2, "knn_memory": 3, "proto_net": 5}
+COLOURS["propagation_memory"] = 4
 """of the systems that are drawn together, by stem; any other has one by its name"""
 VARIANTS = {
     "history erased": 2, "each task afresh": 2, "no history": 4, "by slot": 3, "by attention": 5, "by content": 0,
@@ -32,8 +28,8 @@ VARIANTS = {
 }  # fmt: skip
 """words of a label -> its dashes, the first that are found; a label with such words and no system is of CML-BGNN"""
 MARKERS = {"transductive": "s", "resnet": "^"}
-LABEL_HEIGHT = 15.0
-"""pixels"""
+LABEL_HEIGHT, POINT = 15.0, 5.0
+"""of a line's label, and half the side of the square a point takes, in pixels"""
 Item = TypeVar("Item")
 
 
@@ -46,7 +42,7 @@ class Look:
     marker: str
 
     @property
-    def style(self) -> dict[str, object]:
+    def style(self) -> dict[str, Any]:
         """for matplotlib"""
         return {"color": SERIES[self.colour], "linestyle": DASHES[self.dash], "marker": self.marker}
 
@@ -70,11 +66,19 @@ def panels(items: Sequence[Item]) -> list[Sequence[Item]]:
 
 def draw_line(axes: Axes, label: str, x: np.ndarray, accuracy: np.ndarray, interval: np.ndarray) -> None:
     """A line with a band for its interval."""
-    look = look_of(label)
-    colour = SERIES[look.colour]
-    axes.fill_between(x, accuracy - interval, accuracy + interval, color=colour, alpha=0.16, linewidth=0)
-    size = 4.5 if len(x) <= 40 else 0
-    axes.plot(x, accuracy, linewidth=1.9, markersize=size, label=label, **look.style)  # type: ignore[arg-type]
+    band(axes, x, accuracy, interval, 4.5 if len(x) <= 40 else 0, {"label": label, **look_of(label).style})
+
+
+def band(
+    axes: Axes, x: np.ndarray, accuracy: np.ndarray, interval: np.ndarray, size: float, look: Mapping[str, Any]
+) -> None:
+    """``size``: of its markers."""
+    axes.fill_between(x, accuracy - interval, accuracy + interval, color=look["color"], alpha=0.16, linewidth=0)
+    axes.plot(x, accuracy, linewidth=1.9, markersize=size, **look)
+
+
+def in_percent(axes: Axes) -> None:
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
 
 
 def name_lines(axes: Axes, height: float) -> None:
@@ -107,3 +111,30 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
         moved[number] = min(moved[number], ceiling)
         ceiling = moved[number] - gap
     return moved
+
+
+def place_labels(points: np.ndarray, sizes: Sequence[tuple[float, float]]) -> np.ndarray:
+    """Centre of each label, near its point: the nearest place that covers no point and no label; else the farthest.
+
+    Shapes: points (n, 2) and sizes (width, height) in pixels -> (n, 2)
+    """
+    taken = [(x, y, 2 * POINT, 2 * POINT) for x, y in points]
+    """centre, width and height"""
+    for (x, y), (width, height) in zip(points, sizes, strict=True):
+        for dx, dy in _places(width, height):
+            free = all(
+                2 * abs(x + dx - left) >= width + wide or 2 * abs(y + dy - low) >= height + high
+                for left, low, wide, high in taken
+            )
+            if free:
+                break
+        taken.append((x + dx, y + dy, width, height))
+    return np.array([box[:2] for box in taken[len(points) :]], float).reshape(-1, 2)
+
+
+def _places(width: float, height: float) -> Iterator[tuple[float, float]]:
+    """Offsets around a point, nearest first; right and left before above and below."""
+    for gap in range(1, 42, 4):
+        reach_x, reach_y = POINT + gap + width / 2, POINT + gap + height / 2
+        for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
+            yield x * reach_x, y * reach_y

@@ -1,19 +1,27 @@
-"""From run records to the rows of a table: which runs count, and how each number is written."""
+"""From run records to the rows of a table: which runs count, and how each number is written.
+
+What one run scored, two runs compared and answers to pictures are tables for a terminal.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from engram.ledger import Evaluation, Ledger, RunRecord, newest
-from engram.protocol import agrees
+from engram.errors import EngramError
+from engram.evaluation.metrics import paired_difference
+from engram.ledger import Evaluation, Ledger, RunRecord, correctness, newest, record_path
+from engram.protocol import agrees, describe_protocol
 from engram.recipes.protocols import protocols_of
+from engram.report.table import Column, Table, percent, points, shown_positions
+from engram.studies.published import Published, published_figures
 
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
+LOST = "per-task results cannot be read"
 DATASET_NAMES = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "omniglot": "Omniglot"}
 
 
@@ -29,37 +37,53 @@ class ResultRow:
     shared_name: bool = False
     """another row has the same recipe and protocol but other settings, such as another seed"""
 
+    @property
+    def seed(self) -> int:
+        return (self.record.recipe.get("train") or {}).get("seed", self.record.seed)
 
-@dataclass(frozen=True, eq=False)
-class _These:
-    """Equal where all records are the very same objects: reading them all again would take as long as the rows."""
+    @property
+    def length(self) -> int:
+        """of the stream"""
+        return self.protocol.get("stream_length", 1)
 
-    records: tuple[RunRecord, ...]
 
-    def __hash__(self) -> int:
-        return hash(tuple(map(id, self.records)))
+def file_of(record: RunRecord, runs: str) -> str:
+    """The way to a record from a page whose way to the records is ``runs``."""
+    return record_path(Path(runs), record).as_posix()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _These) and list(map(id, self.records)) == list(map(id, other.records))
+
+def linked(words: str, record: RunRecord, runs: str) -> str:
+    """The words with a link to a record."""
+    return f"[{words}]({file_of(record, runs)})"
+
+
+def paired(first: Evaluation, second: Evaluation, folder: Path, last_quarter: bool = False) -> Mapping[str, Any] | None:
+    """First minus second, task by task; None where the per-task results of one of them cannot be read."""
+    try:
+        tasks = [correctness(evaluation, folder) for evaluation in (first, second)]
+    except EngramError:
+        return None
+    return paired_difference(*tasks, last_quarter=last_quarter)
+
+
+def gap_text(found: Mapping[str, Any] | None) -> str:
+    """``+1.20 ± 0.42`` points"""
+    return points(found["difference"], found["interval"]) if found else LOST
 
 
 def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     """Finished train and bench runs, the latest of equal ones; failed runs keep a row of their own.
 
     Equal means: the same recipe digest, origin, protocol and tasks. A failed run neither replaces a result nor is
-    replaced. An interrupted run stands until a later run of the same recipe has finished. Every section of a report
-    asks for them, so they are made once.
+    replaced. An interrupted run stands until a later run of the same recipe has finished.
     """
-    return list(_rows(_These(tuple(records))))
-
-
-@lru_cache(maxsize=2)
-def _rows(these: _These) -> list[ResultRow]:
-    ledger = Ledger(these.records)
+    ledger = Ledger(records)
     found = newest(ledger.given, lambda answer: answer.question).values()
     rows = [_row(ledger, answer.record, answer.evaluation) for answer in found]
-    rows += [_row(ledger, record, None) for record in ledger.unanswered]
-    return _mark_shared_names(sorted(rows, key=_order))
+    rows = sorted([*rows, *(_row(ledger, record, None) for record in ledger.unanswered)], key=_order)
+    names = [(r.record.recipe_name, r.record.method, json.dumps(r.protocol, sort_keys=True)) for r in rows]
+    counts = Counter(names)
+    return [replace(row, shared_name=counts[name] > 1) for row, name in zip(rows, names, strict=True)]
 
 
 def _row(ledger: Ledger, record: RunRecord, evaluation: Evaluation | None) -> ResultRow:
@@ -70,35 +94,11 @@ def _row(ledger: Ledger, record: RunRecord, evaluation: Evaluation | None) -> Re
     return ResultRow(record, evaluation, protocol, trained)
 
 
-def _canonical(protocol: Mapping[str, Any]) -> str:
-    return json.dumps(protocol, sort_keys=True)
-
-
 def _order(row: ResultRow) -> tuple[Any, ...]:
-    p = row.protocol
-    return (
-        str(p.get("dataset", "")),
-        p.get("n_way", 0),
-        p.get("n_shot", 0),
-        p.get("labelled_fraction", 1.0),
-        row.record.method,
-        row.record.recipe_name,
-        p.get("slot_order") == "class-order",
-        p.get("stream_length", 1),
-        p.get("n_query", 0),
-        row.evaluation is None,
-        row.record.started,
-        row.record.run_id,
-    )
-
-
-def _mark_shared_names(rows: list[ResultRow]) -> list[ResultRow]:
-    names = [(r.record.recipe_name, r.record.method, _canonical(r.protocol)) for r in rows]
-    counts = Counter(names)
-    return [
-        ResultRow(r.record, r.evaluation, r.protocol, r.trained, shared_name=counts[name] > 1)
-        for r, name in zip(rows, names, strict=True)
-    ]
+    p, r = {"dataset": "", "n_way": 0, "n_shot": 0, "labelled_fraction": 1.0, **row.protocol}, row.record
+    task = str(p["dataset"]), p["n_way"], p["n_shot"], p["labelled_fraction"], r.method, r.recipe_name
+    asked = p.get("slot_order") == "class-order", row.length, p.get("n_query", 0)
+    return *task, *asked, row.evaluation is None, r.started, r.run_id
 
 
 def dataset_name(protocol: Mapping[str, Any]) -> str:
@@ -107,33 +107,22 @@ def dataset_name(protocol: Mapping[str, Any]) -> str:
     return DATASET_NAMES.get(dataset, dataset) + ("" if split == "test" else f" ({split})")
 
 
-def quoted(row: ResultRow) -> Mapping[str, Any]:
-    """What the recipe quotes of papers, only beside the setting it was published for; else nothing."""
-    paper, planned = row.record.recipe.get("paper"), protocols_of(row.record.recipe)[0].question
+def quoted(row: ResultRow) -> Published | None:
+    """What studies quote of papers for the recipe, only beside its own method and the setting it was published for."""
+    name, planned = row.record.recipe_today, protocols_of(row.record.recipe)[0].question
     decisive = ("dataset", "split", "n_way", "n_shot", "labelled_fraction", "drop_unlabelled")
-    return paper if paper and agrees(row.protocol, {k: planned[k] for k in decisive}) else {}
+    fits = name.startswith(f"{row.record.method}/") and agrees(row.protocol, {k: planned[k] for k in decisive})
+    return published_figures().get(name) if fits else None
 
 
 def paper_figure(row: ResultRow) -> str:
     """The figure in the paper's table."""
-    paper = quoted(row)
-    interval = f" ± {paper['interval']:.2f}" if paper.get("interval") else ""
-    return f"{paper['accuracy']:.2f}{interval} ({paper['table']})" if paper else ""
+    return f"{paper.cell.paper_text} ({paper.table})" if (paper := quoted(row)) else ""
 
 
 def published_figure(row: ResultRow) -> str:
-    """The figure in the system's own paper or code; "" where the recipe quotes none."""
-    paper = quoted(row)
-    interval = f" ± {paper['published_interval']:.2f}" if paper.get("published_interval") else ""
-    return f"{paper['published']:.2f}{interval}" if paper.get("published") else ""
-
-
-def percent(accuracy: float | None, interval: float | None, digits: int = 2) -> str:
-    """``51.83 ± 0.42`` from fractions of 1."""
-    if accuracy is None:
-        return "not a number"
-    half_width = "" if interval is None else f" ± {100 * interval:.{digits}f}"
-    return f"{100 * accuracy:.{digits}f}{half_width}"
+    """The figure in the system's own paper or code; "" where none is quoted."""
+    return paper.cell.published_text if (paper := quoted(row)) else ""
 
 
 def our_figure(row: ResultRow) -> str:
@@ -146,7 +135,8 @@ def our_figure(row: ResultRow) -> str:
 
 
 def trained_part(training: Mapping[str, Any]) -> str:
-    """``the first 380 images of each class`` where a head saw features of a part of the images alone; "" otherwise."""
+    """``the first 380 images of each class`` where a head saw features of a part of the images alone, or how
+    it saw them; "" otherwise."""
     return str(training.get("features") or "").partition("; ")[2]
 
 
@@ -158,3 +148,45 @@ def training_cost(row: ResultRow) -> str:
     if seconds is None:
         return ""
     return f"{seconds / 60:.1f}" + (f" ({iterations:,} steps)" if iterations else "")
+
+
+def record_table(record: RunRecord) -> Table[Evaluation]:
+    """What one run scored, protocol by protocol."""
+
+    def protocol(evaluation: Evaluation) -> str:
+        by_position = evaluation.metrics["accuracy_by_position"]
+        shown = (f"{p}: {percent(by_position[p - 1], digits=1)}" for p in shown_positions(len(by_position)))
+        along = f"\n  by position {', '.join(shown)}" if len(by_position) > 1 else ""
+        return describe_protocol(evaluation.protocol) + along
+
+    def metric(name: str) -> Column[Evaluation]:
+        return Column(name, lambda e: f"{e.metrics[name.lower()]:.3f}", right=True)
+
+    accuracy = Column[Evaluation](
+        "accuracy, %", lambda e: percent(e.metrics["accuracy"], e.metrics["interval"]), right=True
+    )
+    columns = (Column("protocol", protocol), accuracy, *map(metric, ("NLL", "ECE", "Brier")))
+    return Table(columns, record.evaluations, title=f"{record.recipe_name}, {record.status}")
+
+
+def comparison_table(first: str, second: str, rows: Sequence[Mapping[str, Any]]) -> Table[Mapping[str, Any]]:
+    """Paired differences, each with its interval and a word where it is inside the noise."""
+    columns: tuple[Column[Mapping[str, Any]], ...] = (
+        Column("protocol", lambda row: describe_protocol(row["protocol"])),
+        Column("part", lambda row: row["part"]),
+        Column("points", lambda row: points(row["difference"], row["interval"]), right=True),
+        Column("sequences", lambda row: str(row["n"]), right=True),
+        Column("reading", lambda r: "clear" if abs(r["difference"]) > r["interval"] else "inside the noise"),
+    )
+    return Table(columns, rows, title=f"{first}\nminus {second}")
+
+
+def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table[Mapping[str, Any]]:
+    """Pictures and their classes."""
+
+    def share(name: str) -> Column[Mapping[str, Any]]:
+        return Column(name.replace("_", " "), lambda row: f"{percent(row[name], digits=1)} %", right=True)
+
+    shares = [name for name in ("probability", "familiar", "not_known", "left_open") if name in rows[0]]
+    picture = Column[Mapping[str, Any]]("picture", lambda row: row["file"])
+    return Table((picture, Column("class", lambda row: row["class"]), *map(share, shares)), rows)

@@ -1,62 +1,85 @@
-"""Marked sections of README, docs and model cards, rebuilt from records: results, audits, streams, pictures, speed.
+"""Marked sections of README, docs and model cards, rebuilt from records. No number in them is typed by hand.
 
-``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables, ``<!-- audit:begin NAME -->`` ...
-``<!-- audit:end -->`` holds audits, ``<!-- streams:begin NAME -->`` ... ``<!-- streams:end -->`` holds memory along the
-stream, ``departures`` those of a method's card, ``study`` holds a study, ``claims`` what the paper claims, ``own`` own
-pictures, ``speed`` measured times and ``quickstart`` what it prints; each marker stands at the start of a line, so
-that a sentence may speak of it. Figures go to docs/figures.
+``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables; so do ``audit``, ``streams``, ``study``,
+``claims`` (what the paper claims), ``departures`` (those of a method's card), ``own`` (pictures), ``speed`` and
+``quickstart`` (what it prints). Each marker stands at the start of a line, so that a sentence may speak of it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from engram.errors import EngramError
-from engram.ledger import RunRecord, read_ledger
-from engram.report.cards import check_departures_section, departures_section
-from engram.report.own import check_own_section, own_section
-from engram.report.quickstart import check_quickstart_section, quickstart_section
-from engram.report.speed import check_speed_section, speed_section
-from engram.report.stream_figures import FOLDER as FIGURES
-from engram.report.stream_figures import stream_figures
-from engram.report.streams import check_stream_section, stream_section
-from engram.report.study.sections import StudyBook, check_claims_section, check_study_section
-from engram.report.summary import SUMMARY, summary_csv
-from engram.report.tables import check_section
-from engram.report.verdicts import audit_section, check_audit_section, method_section
+from engram.card import method_cards
+from engram.errors import EngramError, nearest
+from engram.report.audits import audit_lines, audit_section, audit_sections
+from engram.report.book import LEAN, OVERVIEW, SYSTEMS, Book
+from engram.report.measured import OWN, SPEED, own_section, speed_section
+from engram.report.quickstart import NAMES, quickstart_section
+from engram.report.results import SUMMARY, results_section, results_sections, summary_csv
+from engram.report.stream_figures import FOLDER, stream_figures, stream_picture
+from engram.report.streams import PARTS, late_table, paired_table
+from engram.report.svg import standalone
+from engram.studies.schema import study_names
 
 RUNS = Path("results/runs")
 CARDS = Path("engram/weights")
 """model cards, which are pages too"""
-Fill = Callable[[str, Sequence[RunRecord], str], str]
-Check = Callable[[str, str, Sequence[RunRecord]], None]
 
 
-def sections_of(book: StudyBook) -> dict[str, tuple[Fill, Check]]:
-    """How each kind of section is filled and checked, from the records of a folder."""
-    folder = book.folder
+class Kind(NamedTuple):
+    """Sections of one kind."""
+
+    names: Collection[str]
+    """all that there are: a misspelt one would stay empty for ever, and nobody would notice"""
+    fill: Callable[[str, str], str]
+    """from the name of a section and the way from its page to the records"""
+
+
+def kinds_of(book: Book) -> dict[str, Kind]:
+    records, rows, folder = book.records, book.rows, book.folder
+
+    def results(name: str, runs: str) -> str:
+        """On a method's own page its audits follow."""
+        return "\n\n".join(filter(None, (results_section(name, rows, runs), audit_lines(name, records, runs))))
+
+    def streams(name: str, runs: str) -> str:
+        return (late_table(records, runs) if name == "table" else paired_table(records, runs, folder)).markdown()
+
     return {
-        "results": (method_section, check_section),
-        "audit": (audit_section, check_audit_section),
-        "streams": (partial(stream_section, folder=folder), check_stream_section),
-        "study": (book.section, check_study_section),
-        "claims": (book.claims, check_claims_section),
-        "departures": (departures_section, check_departures_section),
-        "own": (partial(own_section, folder=folder.parent / "own"), check_own_section),
-        "quickstart": (quickstart_section, check_quickstart_section),
-        "speed": (partial(speed_section, folder=folder.parent / "speed"), check_speed_section),
+        "results": Kind(results_sections(records), results),
+        "audit": Kind(audit_sections(records), lambda name, runs: audit_section(name, records, runs)),
+        "streams": Kind(PARTS, streams),
+        "study": Kind((*study_names(), OVERVIEW, SYSTEMS, LEAN), book.study_section),
+        "claims": Kind(("all",), lambda name, runs: book.claims_section()),
+        "departures": Kind(method_cards(), lambda name, runs: departures_section(name)),
+        "own": Kind(OWN, lambda name, runs: own_section(name, runs, folder.parent / "own")),
+        "quickstart": Kind(NAMES, lambda name, runs: quickstart_section(name, rows)),
+        "speed": Kind(SPEED, lambda name, runs: speed_section(name, records, runs, folder.parent / "speed")),
     }
 
 
-def replace_sections(
-    kind: str, how: tuple[Fill, Check], text: str, where: str, records: Sequence[RunRecord], runs: str
-) -> tuple[str, int]:
+def departures_section(name: str) -> str:
+    """A numbered line for each departure, its subject bold, and one for each revision."""
+    card = method_cards()[name]
+    parts = [_numbered(card.departures, ". ") or "None are known."]
+    if card.revisions:
+        since = _numbered([revision.what for revision in card.revisions], ": ")
+        parts.append(f"Changes of behaviour since the first runs, before -> after:\n\n{since}")
+    return "\n\n".join(parts)
+
+
+def _numbered(lines: Sequence[str], after: str) -> str:
+    """``Alpha. Paper: learned.`` -> ``1. **Alpha.** Paper: learned.``; the subject ends ``after`` this mark."""
+    cut = [line.partition(after) for line in lines]
+    return "\n".join(f"{number}. **{head}{mark.strip()}** {rest}" for number, (head, mark, rest) in enumerate(cut, 1))
+
+
+def replace_sections(kind: str, how: Kind, text: str, where: str, runs: str) -> tuple[str, int]:
     """The text with each marked section of a kind rebuilt, and how many there were."""
-    fill, check = how
     begin_line = re.compile(rf"^<!-- {kind}:begin(?:[ \t]+(\S+))? -->", re.MULTILINE)
     end_mark = f"<!-- {kind}:end -->"
     end_line = re.compile(rf"^{end_mark}", re.MULTILINE)
@@ -64,13 +87,14 @@ def replace_sections(
     place, count = 0, 0
     while begin := begin_line.search(text, place):
         name, end = begin.group(1) or "", end_line.search(text, begin.end())
-        check(name, where, records)
+        if name not in how.names:
+            raise EngramError(f"{where}: '{kind}:begin {name}' names no known section{nearest(name, how.names)}")
         following = begin_line.search(text, begin.end())
         if end is None or (following and following.start() < end.start()):
             raise EngramError(f"{where}: '{begin.group()}' has no '{end_mark}' after it: add one where the table ends")
         if (stray := end_line.search(text, place)) and stray.start() < begin.start():
             break
-        parts += [text[place : begin.end()], "\n", fill(name, records, runs), "\n", end_mark]
+        parts += [text[place : begin.end()], "\n", how.fill(name, runs), "\n", end_mark]
         place, count = end.end(), count + 1
     if end_line.search(text, place):
         raise EngramError(f"{where}: '{end_mark}' stands without a '<!-- {kind}:begin NAME -->' before it")
@@ -83,33 +107,27 @@ def rebuild(root: Path, check: bool) -> list[str]:
     So are the figures of streams and the summary of all results. With ``check`` nothing is written: a non-empty answer
     means that a committed table or figure is out of date or hand-edited.
     """
-    records, problems = read_ledger(root / RUNS)
-    if problems:
-        raise EngramError(f"tables are not rebuilt while records are unreadable: {'; '.join(problems)}")
+    book = Book(root / RUNS)
     places = (root / "README.md", *sorted((root / "docs").rglob("*.md")), *sorted((root / CARDS).glob("*.md")))
-    pages = [p for p in places if p.is_file()]
-    rebuilt: dict[Path, str] = {}
-    book = StudyBook(root / RUNS)
-    sections, kinds = 0, sections_of(book)
-    for page in pages:
-        before = after = page.read_text(encoding="utf-8")
+    content: dict[Path, str] = {}
+    sections, kinds = 0, kinds_of(book)
+    for page in (p for p in places if p.is_file()):
+        content[page] = page.read_text(encoding="utf-8")
         runs = Path(os.path.relpath(root / RUNS, page.parent)).as_posix()
         for kind, how in kinds.items():
-            after, count = replace_sections(kind, how, after, page.relative_to(root).as_posix(), records, runs)
+            where = page.relative_to(root).as_posix()
+            content[page], count = replace_sections(kind, how, content[page], where, runs)
             sections += count
-        if after != before:
-            rebuilt[page] = after
     if not sections:
         raise EngramError(
             f"no result table in README.md or docs/ of {root}: put '<!-- results:begin all -->' and "
             "'<!-- results:end -->' on lines of their own where it belongs"
         )
-    drawn = {**stream_figures(records, root / RUNS), **book.figures()}
-    whole = {root / FIGURES / name: drawing for name, drawing in drawn.items()}
-    for file, content in {**whole, root / SUMMARY: summary_csv(records)}.items():
-        if not file.is_file() or file.read_text(encoding="utf-8") != content:
-            rebuilt[file] = content
-    for page, text in rebuilt.items() if not check else ():
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text, encoding="utf-8")
-    return [page.relative_to(root).as_posix() for page in rebuilt]
+    drawings = {**stream_figures(book.records, book.folder), **stream_picture(book.cells)}
+    content |= {root / FOLDER / name: standalone(drawing) for name, drawing in drawings.items()}
+    content[root / SUMMARY] = summary_csv(book.rows)
+    changed = {f: t for f, t in content.items() if not f.is_file() or f.read_text(encoding="utf-8") != t}
+    for file, text in changed.items() if not check else ():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return [file.relative_to(root).as_posix() for file in changed]

@@ -18,6 +18,7 @@ from math import sqrt
 import numpy as np
 
 from engram.evaluation.metrics import t_quantile
+from engram.report.table import points
 
 Seeds = Sequence[np.ndarray]
 """for each seed the accuracies (n,) on the same sequences"""
@@ -52,6 +53,10 @@ class Difference:
         if not abs(self.mean) > self.interval:  # nan is inside the noise too
             return "inside the noise"
         return "clear" if self.seeds > 1 else "clear for this seed"
+
+    @property
+    def points(self) -> str:
+        return points(self.mean, self.interval)
 
 
 def estimate(values: Seeds) -> Estimate:

@@ -1,21 +1,21 @@
 """Memory along the stream: late accuracy of each system, and paired differences.
 
-Paired differences come from the per-task results beside the records, not from two rounded means.
+Only miniImageNet streams of the test classes in one setting are read (`SETTING`), and only heads on frozen features, so
+every cell answers the same question with the same encoder as the others of its name. Paired differences come from the
+per-task results beside the records, not from two rounded means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from engram.errors import EngramError, nearest
-from engram.evaluation.metrics import paired_difference
-from engram.ledger import RunRecord, correctness, record_path
-from engram.report.columns import markdown_table
-from engram.report.rows import percent
-from engram.report.stream_cells import LENGTHS, Cell, stream_cells
+from engram.card import system_name
+from engram.ledger import Answer, Evaluation, Ledger, RunRecord, newest
+from engram.protocol import Protocol, agrees
+from engram.report.rows import gap_text, linked, paired
+from engram.report.table import Column, Table, percent
 
 PARTS = ("table", "paired")
 NO_STREAMS = "No streams are recorded yet."
@@ -29,10 +29,86 @@ PAIRED_NOTE = (
     "Mean over streams of the difference in the last quarter, in points, ± its 95 % interval; both systems answered "
     "the same streams on the same features."
 )
+LENGTHS = (8, 32, 128)
+VARIED = ("stream_length", "names", "erase_history", "test_samples", "n_sequences")
+"""keys of a protocol in which the cells may differ; all others make another setting"""
+SETTING = {k: v for k, v in Protocol("miniimagenet", n_query=15).question.items() if k not in VARIED}
+TRANSDUCTIVE = ("propagation_memory", "egnn", "tpn", "cml_bgnn", "content_memory")
+"""unless their settings say otherwise"""
+MEMORIES = {"slot": "memory by slot", "none": "no history"}
 
 
-@dataclass(frozen=True)
-class Pair:
+class StreamCell(NamedTuple):
+    """One record's answer to one kind of stream."""
+
+    names: str
+    backbone: str
+    recipe: str
+    """by its name of today"""
+    erased: bool
+    length: int
+    record: RunRecord
+    evaluation: Evaluation
+    settings: Mapping[str, Any]
+    """of the method"""
+
+    @classmethod
+    def of(cls, answer: Answer) -> StreamCell:
+        record, protocol = answer.record, answer.evaluation.protocol
+        names, erased = str(protocol.get("names", "anonymous")), bool(protocol.get("erase_history"))
+        backbone, settings = str(record.recipe.get("backbone", "")), record.recipe.get("method_settings") or {}
+        length = int(protocol.get("stream_length", 1))
+        return cls(names, backbone, record.recipe_today, erased, length, record, answer.evaluation, settings)
+
+    @property
+    def questions(self) -> tuple[Any, ...]:
+        """Equal for two records whose streams can be paired. The digest alone does not tell 400 x 32 from 100 x 128."""
+        return self.evaluation.tasks_digest, self.evaluation.protocol.get("dataset_digest"), self.length
+
+    @property
+    def history(self) -> str:
+        """CML-BGNN's; its default is the paper's"""
+        return str(self.settings.get("history", "slot")) if self.record.method == "cml_bgnn" else ""
+
+    @property
+    def reads_names(self) -> bool:
+        """Whether a name could tell it anything; if not, it answers named streams as it does anonymous ones."""
+        return self.record.method.endswith("_memory")
+
+    @property
+    def remembers(self) -> bool:
+        return self.reads_names or self.history == "slot"
+
+    def late(self, runs: str) -> str:
+        """Accuracy over the last quarter, with a link to the record."""
+        found = self.evaluation.metrics["stream"]
+        return linked(percent(found["last_quarter"], found["last_quarter_interval"]), self.record, runs)
+
+    @property
+    def label(self) -> str:
+        """``CML-BGNN, memory by slot, transductive``"""
+        words = [system_name(self.record.method)]
+        if self.record.method == "cml_bgnn":
+            words.append(MEMORIES[self.history])
+        elif self.names == "anonymous" and self.settings.get("node") and not self.settings.get("past_picture"):
+            words.append("by attention")
+        words += ["history erased"] if self.erased else []
+        together = self.settings.get("transductive", self.record.method in TRANSDUCTIVE)
+        return ", ".join(words + (["transductive"] if together else []))
+
+
+def stream_cells(records: Sequence[RunRecord]) -> list[StreamCell]:
+    """The newest finished answer of each recipe to each kind of stream in the setting, rows together, T ascending."""
+
+    def fits(cell: StreamCell) -> bool:
+        told = cell.record.training.get("features") and "stream" in cell.evaluation.metrics
+        return bool(told) and cell.length in LENGTHS and agrees(cell.evaluation.protocol, SETTING)
+
+    cells = newest(map(StreamCell.of, Ledger(records).given), lambda c: c[:5] if fits(c) else None).values()
+    return sorted(cells, key=lambda c: (c.names != "named", c.backbone, c.erased, c.record.recipe_name, c.length))
+
+
+class Pair(NamedTuple):
     """A comparison of two recipes, at each of `LENGTHS`."""
 
     first: str
@@ -43,105 +119,72 @@ class Pair:
     """which of them answer without their history"""
 
 
-def _named(encoder: str) -> Pair:
-    recipe, other = f"content_memory/mini_5w1s_named{encoder}", f"proto_memory/mini_5w1s_frozen{encoder}"
-    return Pair(recipe, other, "named", "none")
-
-
-def _erased(names: str, encoder: str) -> Pair:
-    recipe = f"content_memory/mini_5w1s_{names}{encoder}"
-    return Pair(recipe, recipe, names, "second")
-
-
-def _against_the_mean(encoder: str) -> Pair:
-    """Without names the prototype memory knows the stream's mean alone: what a task on its own gives."""
-    recipe, other = f"content_memory/mini_5w1s_anonymous{encoder}", f"proto_memory/mini_5w1s_frozen{encoder}"
-    return Pair(recipe, other, "anonymous", "none")
-
-
-INDUCTIVE = "content_memory/mini_5w1s_named_inductive"
+ENCODERS = ("", "_resnet12_wide")
+NAMED, PROTOTYPES = "content_memory/mini_5w1s_named", "proto_memory/mini_5w1s_frozen"
+ANONYMOUS, INDUCTIVE = "content_memory/mini_5w1s_anonymous", "content_memory/mini_5w1s_named_inductive"
 PAIRS = (
-    _named(""),
-    Pair("content_memory/mini_5w1s_named", INDUCTIVE, "named", "none"),
-    Pair(INDUCTIVE, "proto_memory/mini_5w1s_frozen", "named", "none"),
-    Pair(INDUCTIVE, "proto_memory/mini_5w1s_frozen", "named", "both"),
-    _named("_resnet12_wide"),
-    _erased("named", ""),
-    _erased("named", "_resnet12_wide"),
-    _erased("anonymous", ""),
-    _erased("anonymous", "_resnet12_wide"),
-    _against_the_mean(""),
-    _against_the_mean("_resnet12_wide"),
+    Pair(NAMED, PROTOTYPES, "named", "none"),
+    Pair(NAMED, INDUCTIVE, "named", "none"),
+    Pair(INDUCTIVE, PROTOTYPES, "named", "none"),
+    Pair(INDUCTIVE, PROTOTYPES, "named", "both"),
+    Pair(f"{NAMED}_resnet12_wide", f"{PROTOTYPES}_resnet12_wide", "named", "none"),
+    *(Pair(f"{NAMED}{e}", f"{NAMED}{e}", "named", "second") for e in ENCODERS),
+    *(Pair(f"{ANONYMOUS}{e}", f"{ANONYMOUS}{e}", "anonymous", "second") for e in ENCODERS),
+    *(Pair(f"{ANONYMOUS}{e}", f"{PROTOTYPES}{e}", "anonymous", "none") for e in ENCODERS),
 )
+"""without names the prototype memory knows the stream's mean alone: what a task on its own gives"""
 
 
-def late_table(records: Sequence[RunRecord], runs: str) -> str:
+def late_table(records: Sequence[RunRecord], runs: str) -> Table[dict[int, StreamCell]]:
     """A row for each system, encoder and kind of stream, a column for each T."""
-    rows: dict[tuple[str, str, str, bool], dict[int, Cell]] = {}
+    rows: dict[tuple[Any, ...], dict[int, StreamCell]] = {}
     for cell in stream_cells(records):
-        rows.setdefault(cell.row, {})[cell.length] = cell
-    if not rows:
-        return NO_STREAMS
-    header = ("Stream", "Encoder", "System", "Recipe", *(f"T = {length}" for length in LENGTHS))
-    body = []
-    for (names, backbone, _, _), cells in rows.items():
-        one = next(iter(cells.values()))
-        late = [_late(cells[length], runs) if length in cells else "" for length in LENGTHS]
-        body.append([names, backbone, one.label(), f"`{one.record.recipe_name}`", *late])
-    return f"{markdown_table(header, body, right=(4, 5, 6))}\n\n{TABLE_NOTE}"
+        rows.setdefault(cell[:4], {})[cell.length] = cell
+
+    def one(cells: dict[int, StreamCell]) -> StreamCell:
+        return next(iter(cells.values()))
+
+    def late(length: int) -> Column[dict[int, StreamCell]]:
+        return Column(f"T = {length}", lambda cells: cells[length].late(runs) if length in cells else "", right=True)
+
+    columns = (
+        Column("Stream", lambda cells: one(cells).names),
+        Column("Encoder", lambda cells: one(cells).backbone),
+        Column("System", lambda cells: one(cells).label),
+        Column("Recipe", lambda cells: f"`{one(cells).record.recipe_name}`"),
+        *map(late, LENGTHS),
+    )
+    return Table(columns, list(rows.values()), note=TABLE_NOTE, empty=NO_STREAMS)
 
 
-def _late(cell: Cell, runs: str) -> str:
-    late = cell.evaluation.metrics["stream"]
-    return f"[{percent(late['last_quarter'], late['last_quarter_interval'])}]({_link(cell, runs)})"
+class Paired(NamedTuple):
+    first: StreamCell
+    second: StreamCell
+    found: Mapping[str, Any] | None
+
+    @property
+    def words(self) -> str:
+        same = self.first.recipe == self.second.recipe
+        return f"{self.first.label}, minus {'the same model, history erased' if same else self.second.label}"
 
 
-def _link(cell: Cell, runs: str) -> str:
-    return record_path(Path(runs), cell.record).as_posix()
-
-
-def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> str:
+def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table[Paired]:
     """Each comparison at each T whose two records answered the same streams."""
-    cells = {(*cell.row, cell.length): cell for cell in stream_cells(records)}
-    body = []
+    cells = {(c.recipe, c.names, c.erased, c.length): c for c in reversed(stream_cells(records))}
+    rows = []
     for pair in PAIRS:
         for length in LENGTHS:
-            first = _find(cells, pair.first, pair.names, pair.erased == "both", length)
-            second = _find(cells, pair.second, pair.names, pair.erased != "none", length)
+            first = cells.get((pair.first, pair.names, pair.erased == "both", length))
+            second = cells.get((pair.second, pair.names, pair.erased != "none", length))
             if first and second and first.questions == second.questions:
-                body.append(_paired_cells(first, second, runs, folder))
-    if not body:
-        return NO_STREAMS
-    header = ("Stream", "Encoder", "First minus second", "T", "Difference", "Streams", "Records")
-    return f"{markdown_table(header, body, right=(3, 4, 5))}\n\n{PAIRED_NOTE}"
-
-
-def _find(cells: Mapping[tuple[Any, ...], Cell], recipe: str, names: str, erased: bool, length: int) -> Cell | None:
-    found = [c for c in cells.values() if (c.record.recipe_today, c.names, c.erased) == (recipe, names, erased)]
-    return next((c for c in found if c.length == length), None)
-
-
-def _paired_cells(first: Cell, second: Cell, runs: str, folder: Path) -> list[str]:
-    paired = paired_difference(*(correctness(c.evaluation, folder) for c in (first, second)), last_quarter=True)
-    difference, interval = 100 * paired["difference"], 100 * paired["interval"]
-    same = first.record.recipe_today == second.record.recipe_today
-    other = "the same model, history erased" if same else second.label()
-    return [
-        first.names,
-        first.backbone,
-        f"{first.label()}, minus {other}",
-        str(first.length),
-        f"{difference:+.2f} ± {interval:.2f}",
-        f"{paired['n']:,}",
-        f"[first]({_link(first, runs)}), [second]({_link(second, runs)})",
-    ]
-
-
-def stream_section(name: str, records: Sequence[RunRecord], runs: str, folder: Path) -> str:
-    """What stands between the markers; ``folder`` holds the records, ``runs`` is the way to it from the page."""
-    return late_table(records, runs) if name == "table" else paired_table(records, runs, folder)
-
-
-def check_stream_section(name: str, where: str, records: Sequence[RunRecord]) -> None:
-    if name not in PARTS:
-        raise EngramError(f"{where}: 'streams:begin {name}' names no known section{nearest(name, PARTS)}")
+                rows.append(Paired(first, second, paired(first.evaluation, second.evaluation, folder, True)))
+    columns: tuple[Column[Paired], ...] = (
+        Column("Stream", lambda p: p.first.names),
+        Column("Encoder", lambda p: p.first.backbone),
+        Column("First minus second", lambda p: p.words),
+        Column("T", lambda p: str(p.first.length), right=True),
+        Column("Difference", lambda p: gap_text(p.found), right=True),
+        Column("Streams", lambda p: f"{p.found['n']:,}" if p.found else "", right=True),
+        Column("Records", lambda p: f"{linked('first', p.first.record, runs)}, {linked('second', p[1].record, runs)}"),
+    )
+    return Table(columns, rows, note=PAIRED_NOTE, empty=NO_STREAMS)

@@ -10,6 +10,7 @@ import hashlib
 import io
 import re
 from collections import Counter
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -49,25 +50,6 @@ def style_axes(axes: Axes, x_label: str, y_label: str) -> None:
         spine.set_alpha(0.5)
     axes.grid(True, color=INK, alpha=0.13, linewidth=0.8)
     axes.set_axisbelow(True)
-
-
-def legend_rows(labels: list[str]) -> tuple[int, int]:
-    """Columns and rows of a legend above a drawing of about 430 pixels."""
-    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 24 else 1
-    return columns, -(-len(labels) // columns)
-
-
-def legend_above(figure: Figure, columns: int) -> None:
-    """One legend for the whole drawing, over it; handles are long enough to tell the dashes apart."""
-    figure.legend(
-        loc="outside upper left",
-        ncols=columns,
-        frameon=False,
-        labelcolor=INK,
-        fontsize=TEXT_SIZE,
-        handlelength=2.6,
-        borderaxespad=0.1,
-    )
 
 
 def to_svg(figure: Figure, description: str) -> str:
@@ -125,14 +107,10 @@ def _classed(text: str) -> str:
     """Styles that occur three times or more said once; classes are named after the drawing, as a page holds several."""
     often = [style for style, times in Counter(re.findall(r'style="([^"]*)"', text)).items() if times > 2]
     prefix = "c" + hashlib.sha256(text.encode()).hexdigest()[:5]
-    rules = "".join(f".{prefix}-{number}{{{re.sub(r': |; ', _tight, style)}}}" for number, style in enumerate(often))
+    rules = "".join(f".{prefix}-{number}{{{re.sub(r'(?<=[:;]) ', '', style)}}}" for number, style in enumerate(often))
     for number, style in enumerate(often):
         text = text.replace(f'style="{style}"', f'class="{prefix}-{number}"')
     return f"<style>{rules}</style>{text}" if rules else text
-
-
-def _tight(sign: re.Match[str]) -> str:
-    return sign.group()[0]
 
 
 def _own_identifiers(text: str) -> str:
@@ -144,3 +122,16 @@ def _own_identifiers(text: str) -> str:
     text = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{short[m.group(1)]}"', text)
     text = re.sub(r'href="#([^"]+)"', lambda m: f'href="#{short[m.group(1)]}"', text.replace("xlink:href", "href"))
     return re.sub(r"url\(#([^)]+)\)", lambda m: f"url(#{short[m.group(1)]})", text)
+
+
+def standalone(svg: str) -> str:
+    """With colours of its own: a file shown as an image inherits none from the page."""
+
+    def rules(ink: str, colours: Sequence[str]) -> str:
+        series = "".join(f"--series-{n}:{colour};" for n, colour in enumerate(colours, 1))
+        return f"svg{{color:{ink};{series}}}"
+
+    dark = rules("#e6edf3", SERIES_DARK)
+    style = f"<style>{rules('#1f2328', SERIES_LIGHT)}@media(prefers-color-scheme:dark){{{dark}}}</style>"
+    place = svg.index(">") + 1
+    return f"{svg[:place]}\n{style}{svg[place:]}\n"

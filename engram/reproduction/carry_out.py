@@ -120,7 +120,7 @@ def _broken_encoder(planned: Planned, plan: Plan, outcome: Reproduced) -> str:
 
 
 def draw(studies: Sequence[Study], results: Path, report: Path) -> Path:
-    from engram.report.study.pages import write_report
+    from engram.report.report_page import write_report
 
     return write_report(studies, results, report)
 

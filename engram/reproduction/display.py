@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.status import Status
-from rich.table import Table
 
+from engram.report.table import Column, Table
 from engram.reproduction.plan import Plan, Planned
 from engram.reproduction.process import Ended
 from engram.studies.checks import missing_recipes
+from engram.studies.schema import Study
 
 SHOWN_ABSENT = 3
 
@@ -28,32 +28,38 @@ def duration(seconds: float) -> str:
 
 def show_plan(plan: Plan, console: Console, engine: str) -> None:
     """Studies with their counts, the runs that are missing, what cannot be run here and why."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"scale {plan.scale}", title_justify="left")
-    table.add_column("study")
-    for name in ("recorded", "to run", "no data", "no recipe"):
-        table.add_column(name, justify="right")
-    table.add_column("time", justify="right")
-    for study in plan.studies:
-        mine = [p for p in plan.jobs if study.name in p.job.studies]
-        counts = [sum(p.state == state for p in mine) for state in ("recorded", "to run", "no data")]
-        absent = len(missing_recipes(study))
-        seconds = sum(p.seconds or 0.0 for p in mine if p.state == "to run")
-        table.add_row(study.name, *map(str, counts), str(absent), duration(seconds) if counts[1] else "")
-    console.print(table)
+
+    def jobs(study: Study, state: str) -> list[Planned]:
+        return [p for p in plan.jobs if study.name in p.job.studies and p.state == state]
+
+    def count(state: str) -> Column[Study]:
+        return Column(state, lambda study: str(len(jobs(study, state))), right=True)
+
+    def left(study: Study) -> str:
+        waiting = jobs(study, "to run")
+        return duration(sum(p.seconds or 0.0 for p in waiting)) if waiting else ""
+
+    columns = (
+        Column[Study]("study", lambda study: study.name, whole=True),
+        *map(count, ("recorded", "to run", "no data")),
+        Column("no recipe", lambda study: str(len(missing_recipes(study))), right=True),
+        Column("time", left, right=True),
+    )
+    console.print(Table(columns, plan.studies, title=f"scale {plan.scale}").terminal())
     if plan.to_run:
         _show_missing(plan, console, engine)
     _show_reasons(plan, console)
 
 
+MISSING_COLUMNS: tuple[Column[Planned], ...] = (
+    Column("run", lambda p: p.job.title),
+    Column("time", lambda p: "unknown" if p.seconds is None else duration(p.seconds), right=True),
+    Column("how it is known", lambda p: p.note),
+)
+
+
 def _show_missing(plan: Plan, console: Console, engine: str) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="to run", title_justify="left")
-    table.add_column("run")
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("how it is known")
-    for planned in plan.to_run:
-        time_text = "unknown" if planned.seconds is None else duration(planned.seconds)
-        table.add_row(planned.job.title, time_text, planned.note)
-    console.print(table)
+    console.print(Table(MISSING_COLUMNS, plan.to_run, title="to run").terminal())
     unknown = sum(p.seconds is None for p in plan.to_run)
     more = f" and {unknown} of unknown time" if unknown else ""
     where = "one after another" if engine == "local" else "in all, shared out over the cluster"

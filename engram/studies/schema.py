@@ -42,8 +42,15 @@ class Cell:
     short: tuple[str, ...] = ()
     """recipes of scale short: the first is run, the first with records is shown"""
     paper: float = 0.0
-    """published accuracy in %; 0 = none"""
+    """accuracy in the original's table in %; 0 = none"""
     interval: float = 0.0
+    published: float = 0.0
+    """the figure in the system's own paper or code for this setting; 0 = none"""
+    published_interval: float = 0.0
+    paper_note: str = ""
+    """what to know of the published figure"""
+    beside: tuple[str, ...] = ()
+    """further recipes that the figure is set beside; the study runs none of them"""
     paper_ask: dict[str, Any] = field(default_factory=dict)
     """keys of the test protocol that the paper's figure was measured with, as far as they are known and matter"""
     ask: dict[str, Any] = field(default_factory=dict)
@@ -61,9 +68,22 @@ class Cell:
     minutes: float | None = None
     """time box of scale short in place of the study's; 0 = none"""
 
+    @property
+    def paper_text(self) -> str:
+        """``88.62 ± 0.43``; "" for none"""
+        return _plus_minus(self.paper, self.interval)
+
+    @property
+    def published_text(self) -> str:
+        return _plus_minus(self.published, self.published_interval)
+
     def recipes(self, scale: ScaleName) -> tuple[str, ...]:
         """Recipes of a scale, the one that is run first; empty where the cell has none at that scale."""
         return self.short if scale == "short" else (self.recipe,) if self.recipe else ()
+
+
+def _plus_minus(figure: float, interval: float) -> str:
+    return (f"{figure:.2f} ± {interval:.2f}" if interval else f"{figure:.2f}") if figure else ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +124,11 @@ class Study:
     own: bool = False
     """a file of the user's, not one of the box"""
 
+    @property
+    def called(self) -> str:
+        """What a command calls it."""
+        return self.where if self.own else self.name.replace("_", "-")
+
     def scale(self, name: ScaleName) -> Scale:
         return self.short if name == "short" else self.paper
 
@@ -111,7 +136,8 @@ class Study:
         return [(row, cell) for row in self.rows for cell in row.cells]
 
 
-INHERITED = tuple(f.name for f in fields(Cell) if f.name not in ("column", "paper", "interval"))
+OWN = ("column", "paper", "interval", "published", "published_interval", "beside")
+INHERITED = tuple(f.name for f in fields(Cell) if f.name not in OWN)
 """keys a row may give for all of its cells"""
 
 

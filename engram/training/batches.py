@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engram.data.episodes import draw_tasks, episodes_from, placed, time_major
-from engram.data.pixels import augment
+from engram.data.pixels import CROP, Crop, augment
 from engram.data.store import Store
 from engram.protocol import Protocol
 from engram.types import Episode, TrainBatch
@@ -48,6 +48,7 @@ class BatchSource:
         device: torch.device,
         class_batch: int = 0,
         ranges: Mapping[str, tuple[int, int]] | None = None,
+        crop: Crop = CROP,
     ) -> None:
         self.store = store
         self.protocol = protocol
@@ -56,7 +57,7 @@ class BatchSource:
         self.class_batch = class_batch
         # Augmentation knows pixels only; features from a store pass as they are.
         is_pixels = store.images.dtype == torch.uint8 and len(store.image_shape) == 3
-        self.augmentation = augmentation if is_pixels else "none"
+        self.augmentation, self.crop = augmentation if is_pixels else "none", crop
         self.tasks = np.random.default_rng(protocol.seed)
         self.transforms = torch.Generator(device).manual_seed(protocol.seed)
 
@@ -81,7 +82,7 @@ class BatchSource:
         base = None
         if self.class_batch:
             images = self.store.gather(lists["base_rows"]).to(self.device, non_blocking=True)
-            base = augment(images, self.augmentation, self.transforms), lists["base_ids"]
+            base = augment(images, self.augmentation, self.transforms, self.crop), lists["base_ids"]
         return TrainBatch(self._augmented(episodes), answers, base, progress)
 
     def _augmented(self, episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
@@ -89,7 +90,7 @@ class BatchSource:
         if self.augmentation == "none":
             return episodes
         images = [part.flatten(0, 1) for e in episodes for part in (e.support, e.query)]
-        changed = augment(torch.cat(images), self.augmentation, self.transforms)
+        changed = augment(torch.cat(images), self.augmentation, self.transforms, self.crop)
         parts = iter(changed.split([len(i) for i in images]))
 
         def unfold(part: Tensor) -> Tensor:

@@ -65,8 +65,7 @@ class TrainedRun:
 def adapt(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """The recipe with what a call changes: the keys of `CHANGES`; None, or no key, keeps the recipe's value.
 
-    Another method than the recipe's has no claim to the recipe's published figure, and another backbone none to the
-    settings of the recipe's.
+    Another backbone has no claim to the settings of the recipe's.
     """
     given = {table: {k: changes[k] for k in keys if changes.get(k) is not None} for table, keys in CHANGES.items()}
     train, data = replace(recipe.train, **given["train"]), replace(recipe.data, **given["data"])
@@ -74,7 +73,7 @@ def adapt(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     if changed.backbone != recipe.backbone:
         changed = replace(changed, backbone_settings={})
     check_recipe(changed, changed.name)
-    return changed if changed.method == recipe.method else replace(changed, paper=None)
+    return changed
 
 
 def train(

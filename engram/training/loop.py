@@ -21,7 +21,7 @@ from engram.nn import kernels
 from engram.recipes.schema import Recipe
 from engram.training.fast_arithmetic import fast_arithmetic
 from engram.training.progress import Display, Pace, ScalarLog
-from engram.training.start import start
+from engram.training.start import start, start_teacher
 from engram.training.trainer import Trainer
 from engram.types import Method
 
@@ -40,7 +40,8 @@ class TrainOutcome:
     status: Literal["finished", "interrupted"]
     """interrupted: by Ctrl-C or SIGTERM; a run that used up its minutes is finished"""
     curves: dict[str, list[float]]
-    """one entry per validation: iteration, loss, learning_rate, train_<term>, validation_accuracy and _interval"""
+    """one entry per validation: iteration, loss, learning_rate, train_<term>, validation_accuracy and _interval;
+    with an average also validation_accuracy_last and _average"""
     training: dict[str, Any]
     """iterations, seconds, tasks_per_second, best_iteration, best_accuracy, parameters, stopped_by, card, ..."""
     run_id: str
@@ -107,10 +108,13 @@ def train(
     Ctrl-C and SIGTERM finish the step, save without validating, and give status "interrupted"; a second Ctrl-C leaves
     at once.
     """
+    classes = recipe.data.train_classes
+    stores = {split: store.classes(classes) if split == "train" else store for split, store in stores.items()}
     how = running.precision, running.plain, running.micro_batch
     trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
     if not resume:  # a resumed run has weights of its own
         trainer.start |= start(trainer.method, recipe, stores["train"])
+    trainer.start |= start_teacher(trainer.method, recipe, stores["train"])
     with RunLock(trainer.folder), fast_arithmetic(device, running.plain) as use:
         trainer.begin(resume)
         title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"
@@ -223,6 +227,7 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
         "tasks_per_second": round(trainer.tasks_per_second, 2),
         "best_iteration": trainer.best_iteration,
         "best_accuracy": trainer.best_accuracy,
+        "chosen": trainer.chosen,
         "parameters": sum(p.numel() for p in trainer.method.parameters() if p.requires_grad),
         "precision": getattr(trainer.method.backbone, "precision", "fp32"),
         "captured": trainer.stepper.graph is not None,

@@ -1,4 +1,4 @@
-"""Starting from an earlier run, most often stage one: its backbone, and its classifier of the base classes."""
+"""Starting from an earlier run, most often stage one: its backbone, its base classifier, or its answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def start_backbone(method: Method, recipe: Recipe) -> str:
     """
     if recipe.backbone_weights == PACKAGED:
         return start_packaged(method, recipe)
-    found = _starting_weights(recipe, ", or train on its features with --features")
+    found = _backbone_of(recipe, ", or train on its features with --features")
     before, now = found.recipe.data.normalisation, recipe.data.normalisation
     if before != now:
         raise EngramError(
@@ -77,7 +77,7 @@ def start_base_classes(method: Method, recipe: Recipe, maker: str) -> str:
             f"{recipe.name} [method] base_start = 'stage_one' but [backbone] names no weights: name the run folder of "
             f"a stage one with head = 'cosine', or set base_start = 'random'"
         )
-    found = _starting_weights(recipe)
+    found = _backbone_of(recipe)
     if maker and f"run {found.state.run_id}, " not in maker:
         raise EngramError(
             f"these are {maker} but the base classifier in {found.folder} is of run {found.state.run_id}: write the "
@@ -97,7 +97,7 @@ def start_base_classes(method: Method, recipe: Recipe, maker: str) -> str:
     return _digest(found)
 
 
-def _cosine_rows(found: checkpoints.Checkpoint, given: dict[str, torch.Tensor], recipe: Recipe) -> torch.Tensor:
+def _cosine_rows(found: Checkpoint, given: dict[str, torch.Tensor], recipe: Recipe) -> torch.Tensor:
     """(classes, features) of the run's base classifier; a linear one is refused: lengths and biases carry part of what
     it learnt, and a cosine sees neither."""
     way_out = "name a stage one with head = 'cosine' in [backbone] weights, or set [method] base_start = 'random'"
@@ -115,13 +115,48 @@ def _cosine_rows(found: checkpoints.Checkpoint, given: dict[str, torch.Tensor], 
     return given[name]
 
 
-def _starting_weights(recipe: Recipe, or_else: str = "") -> checkpoints.Checkpoint:
-    where = located(Path(recipe.backbone_weights))
-    if not where.exists() and (maker := maker_of(recipe.backbone_weights)):
+def start_teacher(method: Method, recipe: Recipe, store: Store) -> dict[str, str]:
+    """Give ``method`` the teacher that [train] names, also when the run is resumed: no checkpoint holds it.
+
+    -> digest of its weights, for the record; {} where there is none.
+    """
+    if not recipe.train.teacher:
+        return {}
+    asks = f"{recipe.name} [train] teacher = '{recipe.train.teacher}'"
+    if not method.teachable:
+        raise EngramError(f"{asks} but {recipe.method} learns from none: only stage_one does, leave it out")
+    if len(store.image_shape) == 1:
+        raise EngramError(f"{asks} but it is to answer the same images and these are features: train on images")
+    found = _found(recipe.train.teacher, recipe, f"{asks}, which is not there")
+    if found.recipe.method != recipe.method:
+        raise EngramError(f"{asks} but that is a run of {found.recipe.method}: name one of {recipe.method}")
+    if found.state.image_shape != store.image_shape:
+        theirs, ours = ("x".join(map(str, shape)) for shape in (found.state.image_shape, store.image_shape))
+        raise EngramError(f"{asks} has seen images of {theirs} but yours are {ours}: name one of your size")
+    precision = getattr(method.backbone, "precision", None)
+    teacher = checkpoints.load_method(found, next(method.parameters()).device, precision).requires_grad_(False)
+    known, needed = teacher.config.n_base_classes, method.config.n_base_classes
+    if known != needed or found.state.dataset_digest != store.digest:
+        before, now = found.state.dataset_digest[:16], store.digest[:16]
         raise EngramError(
-            f"{recipe.name} [backbone] starts from {where}, which is not there: make it with engram train {maker}"
-            f"{or_else}"
+            f"{asks} knows {known} classes of the training data {before} but {recipe.method} is to learn {needed} of "
+            f"{now}: name one of the same classes"
         )
+    method.teachers = (teacher,)
+    return {"teacher": _digest(found)}
+
+
+def _backbone_of(recipe: Recipe, or_else: str = "") -> Checkpoint:
+    where = located(Path(recipe.backbone_weights))
+    absent = f"{recipe.name} [backbone] starts from {where}, which is not there"
+    return _found(recipe.backbone_weights, recipe, absent, or_else)
+
+
+def _found(weights: str, recipe: Recipe, absent: str, or_else: str = "") -> Checkpoint:
+    """The checkpoint in ``weights``; ``absent`` begins what is said where it is not there but a recipe makes it."""
+    where = located(Path(weights))
+    if not where.exists() and (maker := maker_of(weights)):
+        raise EngramError(f"{absent}: make it with engram train {maker}{or_else}")
     found = checkpoints.load(where)
     if not found.state.digests.get("weights"):
         raise EngramError(
@@ -131,12 +166,14 @@ def _starting_weights(recipe: Recipe, or_else: str = "") -> checkpoints.Checkpoi
     return found
 
 
-def _digest(found: checkpoints.Checkpoint) -> str:
-    return found.state.digests["weights"][:16]
+def _digest(found: Checkpoint) -> str:
+    return found.state.digests[found.weights_part()][:16]
 
 
-def check_same_run(saved: Checkpoint, recipe: Recipe, train_digest: str, validation_digest: str) -> None:
-    """A run goes on with the method, the recipe and the data it was started with, or not at all."""
+def check_same_run(
+    saved: Checkpoint, recipe: Recipe, train_digest: str, validation_digest: str, teacher_digest: str
+) -> None:
+    """A run goes on with the method, the recipe, the data and the teacher it was started with, or not at all."""
     state, known = saved.state, revisions(recipe)
     if state.revision != len(known):
         changed = "; ".join(r.what for r in known[state.revision :])
@@ -148,6 +185,7 @@ def check_same_run(saved: Checkpoint, recipe: Recipe, train_digest: str, validat
         ("recipe", state.recipe_digest, recipe.digest),
         ("training data", state.dataset_digest, train_digest),
         ("validation data", state.validation["dataset_digest"], validation_digest),
+        ("teacher", state.start.get("teacher", ""), teacher_digest),
     ):
         if old != new:
             raise EngramError(

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from engram.data.episodes import placed
 from engram.errors import EngramError
 from engram.recipes.schema import TrainSettings
+from engram.training.average import Average
 from engram.training.batches import BatchSource, micro_batches
 from engram.training.optimise import build_optimiser, clip_groups, step_by_chance
 from engram.types import Method, Objective, TrainBatch
@@ -31,6 +32,8 @@ class Update:
     device: torch.device
     captured: bool = False
     micro_batch: int = 0
+    average: Average | None = None
+    """follows the weights once per step, after all objectives"""
 
     def __post_init__(self) -> None:
         if self.micro_batch < 0:
@@ -53,6 +56,8 @@ class Update:
             names += own
             totals.append(values[:1])
             terms.append(values[1:])
+        if self.average:
+            self.average.follow()
         return ("loss", *names), torch.cat([torch.stack(totals).sum(0), *terms])
 
     def _learn(

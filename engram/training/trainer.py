@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from engram.data.pixels import Crop
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.evaluate import Result, evaluate
@@ -17,6 +19,7 @@ from engram.models import checkpoint as checkpoints
 from engram.models.build import build_method, revisions
 from engram.recipes.protocols import training_protocol, training_ranges, validation_protocol, validation_split
 from engram.recipes.schema import Recipe
+from engram.training.average import Average, ask_both
 from engram.training.batches import BatchSource, check_ranges, place, random_state, restore_random_state
 from engram.training.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
 from engram.training.start import check_same_run
@@ -63,6 +66,7 @@ class Trainer:
         self.learning_rate = self.settings.learning_rate
         self.curves: dict[str, list[float]] = {}
         self.best_accuracy: float | None = None
+        self.chosen: checkpoints.Chosen = "weights"
         self.best_iteration = 0
         self.earlier_seconds = self.earlier_validation_seconds = self.validation_seconds = 0.0
         self.started = time.monotonic()
@@ -83,13 +87,16 @@ class Trainer:
             raise EngramError(f"{self.folder} holds a run up to {last.name}: resume it, or choose another folder")
         saved = checkpoints.load(self.folder, "last", self.recipe.method) if resume else None
         if saved:
-            check_same_run(saved, self.recipe, self.protocol.dataset_digest, self.validation.dataset_digest)
+            digests = self.protocol.dataset_digest, self.validation.dataset_digest, self.start.get("teacher", "")
+            check_same_run(saved, self.recipe, *digests)
         self.val_store = place(self.stores[validation_split(self.recipe)], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
-        ranges = training_ranges(self.recipe)
-        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, data.class_batch, ranges)
+        drawn = data.class_batch, training_ranges(self.recipe), Crop(data.crop_area, data.crop_aspect)
+        self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, *drawn)
         self.stepper = Stepper(self.source, self.update, self.captured)
+        if self.settings.average:
+            self.update.average = Average(self.method, self.settings.average)
         torch.manual_seed(self.settings.seed)  # dropout and a method's own samples
         if saved:
             self._restore(saved)
@@ -107,7 +114,9 @@ class Trainer:
             raise EngramError(
                 f"{saved.folder} holds weights alone, so it cannot be resumed: start from it with [backbone] weights"
             )
-        checkpoints.load_weights(self.method, saved)
+        checkpoints.load_weights(self.method, saved, "last")
+        if self.update.average:
+            self.update.average.restore(saved.tensors("average"), state.iteration)
         unpack_optimisers(self.update.optimisers, saved.tensors("optimiser"), state.optimiser)
         restore_random_state(self.source, saved.tensors("random"), state.numpy_generator, state.iteration)
         self.window.restore(state.window)
@@ -115,6 +124,7 @@ class Trainer:
         self.iteration = self.first_iteration = self.saved = state.iteration
         self.validated = int(self.curves["iteration"][-1]) if self.curves else -1
         self.best_accuracy, self.best_iteration = state.best_accuracy, state.best_iteration
+        self.chosen = state.chosen
         self.earlier_seconds = state.seconds
         self.validation_seconds = self.earlier_validation_seconds = state.validation_seconds
 
@@ -150,10 +160,14 @@ class Trainer:
         return f"{kept}; start again in another folder with {way_out}"
 
     def validate(self) -> Result:
-        """Ask the frozen validation tasks, extend the curves and save. Training goes on as if nobody had asked."""
+        """Ask the frozen validation tasks, extend the curves and save. Training goes on as if nobody had asked.
+
+        With an average both answer, the last weights and the averaged ones, and the result is that of the better.
+        """
         self.check_weights()
         started = time.monotonic()
-        result = evaluate(self.method, self.val_store, self.validation, self.device)
+        ask = partial(evaluate, self.method, self.val_store, self.validation, self.device)
+        self.chosen, result, apart = ask_both(ask, self.update.average)
         self._training_mode()
         self.validation_seconds += time.monotonic() - started
         losses = self.window.means()
@@ -162,6 +176,7 @@ class Trainer:
         for name in ("accuracy", "interval", "edge_accuracy"):
             if result.metrics.get(name) is not None:
                 row[f"validation_{name}"] = result.metrics[name]
+        row |= apart
         for name, value in row.items():
             self.curves.setdefault(name, []).append(value)
         self.window.reset()
@@ -194,15 +209,22 @@ class Trainer:
             features=self.stores["train"].maker,
             revision=self.revision,
             start=self.start,
+            chosen=self.chosen,
         )
-        parts = self.method.state_dict(), optimiser_tensors, random_state(self.source)
-        checkpoints.save(self.folder, state, dict(zip(checkpoints.PARTS, parts, strict=True)), best)
+        values = self.method.state_dict(), optimiser_tensors, random_state(self.source)
+        parts = dict(zip(checkpoints.PARTS, values, strict=True))
+        if self.update.average:
+            parts["average"] = self.update.average.state_dict()
+        checkpoints.save(self.folder, state, parts, best)
         self.saved = self.iteration
 
     def load_best(self) -> None:
-        """Put the best weights on validation back into the method."""
-        if self.best_accuracy is not None and self.best_iteration != self.iteration:
-            checkpoints.load_weights(self.method, checkpoints.load(self.folder / f"best-{self.best_iteration:08d}"))
+        """Put the best weights on validation, or their average where it was chosen, back into the method."""
+        is_last = self.best_iteration == self.iteration and self.chosen == "weights"
+        if self.best_accuracy is not None and not is_last:
+            best = checkpoints.load(self.folder / f"best-{self.best_iteration:08d}")
+            checkpoints.load_weights(self.method, best)
+            self.chosen = best.state.chosen
 
     @property
     def elapsed(self) -> float:

@@ -41,6 +41,9 @@ def test_from_an_encoder_to_a_model_that_sees_images(project: Project) -> None:
     for split, store in stores.items():
         assert f"features/{split}: 12 features of 3 classes\n" in told
         assert len(store.image_shape) == 1 and store.images.dtype == torch.float16
+    both = project.succeeds("features", "run", "both", "--views", "2", *CPU)
+    assert "both/train: 12 features" in both and Store.open(project.root / "both" / "train").views == 2
+    assert "at least 1" in project.run("features", "run", "none", "--augmented", "0", *CPU).sentence
     project.succeeds("train", "head.toml", "--features", "features", "--out", "head", *CPU)
     before = project.files()
     assert "wrote whole/" in project.succeeds("attach", "head", "run", "whole")

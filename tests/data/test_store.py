@@ -91,3 +91,18 @@ def test_float_features_are_a_store_too() -> None:
 def test_a_class_with_more_images_than_announced_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EngramError, match="class 'c' of toy train gave 6 images where 4 were announced"):
         build(tmp_path / "s", "toy", "train", source(given=(3, 5, 6)), "made here", quiet=True)
+
+
+def test_some_classes_are_a_store_of_their_own() -> None:
+    store = Store.from_arrays(np.arange(12, dtype=np.float32).reshape(6, 2), [2, 1, 3], class_names=["a", "b", "c"])
+    part = store.classes((1, 3))
+    assert part.info.class_names == ("b", "c") and part.class_sizes.tolist() == [1, 3] and part.digest == store.digest
+    assert torch.equal(part.gather(torch.tensor([0, 3])), store.images[[2, 5]])
+    assert store.classes(()) is store and torch.equal(store.classes([0, 3]).images, store.images)
+
+
+@pytest.mark.parametrize("ends", [(0,), (2, 2), (-1, 2), (1, 4), (0, 1, 2)])
+def test_classes_that_are_not_there_are_told(ends: tuple[int, ...]) -> None:
+    store = Store.from_arrays(np.zeros((6, 2), np.float32), [2, 2, 2], "toy", "train")
+    with pytest.raises(EngramError, match=r"train_classes = \[.*\] but toy train has 3 classes: .* such as \[0, 1\]"):
+        store.classes(ends)

@@ -1,15 +1,20 @@
 """Images encoded once give the answers of images encoded for every task; methods that look at more are left alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from toy_store import make_store
 
+from engram.data.store import Store
+from engram.errors import EngramError
 from engram.evaluation import encode
 from engram.evaluation.evaluate import evaluate
+from engram.methods.chance import Chance
 from engram.methods.proto_net import ProtoNet
 from engram.nn.backbones import build_backbone
-from engram.nn.encoder import Encoder
+from engram.nn.encoder import Encoder, Mirrored
 from engram.protocol import Protocol
 from engram.types import Method
 
@@ -44,3 +49,30 @@ def test_methods_that_embed_in_their_own_way_or_by_task_are_left_alone() -> None
             return super().embed(episodes)
 
     assert not encode._pays(Own(method.backbone, ProtoNet.Config()), store, 100, 10)
+
+
+@pytest.mark.parametrize("largest", [0, encode.LARGEST])
+def test_two_views_are_those_of_a_mirrored_encoder(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "LARGEST", largest)
+    store, method = make_store(), made()
+    one = Protocol("toy", "test", n_way=3, n_shot=1, n_query=2, n_sequences=100).for_store(store)
+    two, encoder = replace(one, views=2), method.backbone
+    plain, both = (evaluate(method, store, protocol) for protocol in (one, two))
+    assert method.backbone is encoder and plain.tasks_digest == both.tasks_digest
+    method.backbone = Mirrored(encoder)
+    expected = evaluate(method, store, one).outcomes.probabilities
+    np.testing.assert_allclose(both.outcomes.probabilities, expected, atol=1e-6)
+    assert not np.allclose(plain.outcomes.probabilities, expected, atol=1e-3)
+    assert "views" not in one.to_dict() and both.to_evaluation().protocol["views"] == 2
+
+
+def test_who_cannot_be_shown_mirror_images_is_told() -> None:
+    store, method = make_store(), made()
+    asked = Protocol("toy", "test", n_way=3, n_sequences=2, views=2)
+    with pytest.raises(EngramError, match="views = 2 averages features but .* does not see images through its backb"):
+        evaluate(Chance(method.backbone, None), store, asked)
+    features = Store.from_arrays(torch.randn(len(store.images), 8), store.class_sizes.tolist(), "toy")
+    with pytest.raises(EngramError, match="views = 2 mirrors images but toy test holds features: .* --views 2"):
+        evaluate(method, features, asked)
+    with pytest.raises(EngramError, match="views = 3 but it is 1 or 2"):
+        evaluate(method, store, replace(asked, views=3))

@@ -11,8 +11,8 @@ from engram.data.store import Store
 from engram.evaluation.picture import episode_arrays
 from engram.models.build import build_method
 from engram.recipes import load_recipe
-from engram.report.contents import EpisodePicture
-from engram.report.study.pages import _picture
+from engram.report.episode import EpisodePicture
+from engram.report.report_page import read_picture
 
 
 def test_arrays_make_a_picture_with_a_graph_or_without(toy_store: Store, tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_arrays_make_a_picture_with_a_graph_or_without(toy_store: Store, tmp_pat
         assert (picture.edges is None) == (layers is None)
         kept = {k: v for k, v in arrays.items() if v is not None}
         np.savez(tmp_path / "p.npz", **kept, title=np.array("t"))
-        read = _picture(tmp_path / "p.npz")
+        read = read_picture(tmp_path / "p.npz")
         assert read is not None and list(read.class_names) == list(picture.class_names)
     (tmp_path / "p.npz").write_text("broken")
-    assert _picture(tmp_path / "p.npz") is None
+    assert read_picture(tmp_path / "p.npz") is None

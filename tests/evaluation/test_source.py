@@ -30,7 +30,6 @@ def test_a_floors_result_is_not_filed_under_the_recipe_it_was_asked_with(tmp_pat
     glyphs = Store(store.images, store.offsets, replace(store.info, dataset="glyphs"))
     record, path = ask("chance", tmp_path, glyphs, recipe="proto_net/glyphs_5w1s", n_sequences=2, n_query=1)
     assert record.recipe_name == "chance/glyphs_5w1s" and path.name.startswith("chance.glyphs_5w1s.")
-    assert record.recipe["paper"] is None
 
 
 def test_one_of_a_run_folder_and_a_method_is_named() -> None:

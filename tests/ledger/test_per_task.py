@@ -7,7 +7,7 @@ import pytest
 
 from engram.errors import EngramError
 from engram.ledger import Evaluation
-from engram.ledger.per_task import MOST_LEVELS, correctness, read_tasks, write_tasks
+from engram.ledger.per_task import MOST_LEVELS, correctness, read_tasks, readable_tasks, write_tasks
 
 
 @pytest.mark.parametrize("queries", [1, 5, 75, 4 * MOST_LEVELS])
@@ -37,3 +37,12 @@ def test_a_lost_or_cut_file_is_told_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "tasks/a.npz").write_bytes(b"PK cut")
     with pytest.raises(EngramError, match=r"tasks/a\.npz cannot be read"):
         correctness(evaluation, tmp_path)
+
+
+def test_an_evaluation_is_readable_with_its_whole_file_or_without_any(tmp_path: Path) -> None:
+    evaluation = Evaluation({}, "", {}, tasks_file="a.npz")
+    assert readable_tasks(Evaluation({}, "", {}), tmp_path) and not readable_tasks(evaluation, tmp_path)
+    write_tasks(tmp_path / "a.npz", np.ones((2, 1, 1), np.float32))
+    assert readable_tasks(evaluation, tmp_path)
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:40])
+    assert not readable_tasks(evaluation, tmp_path)

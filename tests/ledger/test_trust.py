@@ -77,13 +77,16 @@ def test_a_later_key_is_left_out_of_a_digest_at_its_declared_default_whatever_th
 
 
 def test_a_record_that_does_not_say_what_it_starts_from_is_left_out(tmp_path: Path) -> None:
-    started = replace(load_recipe(QUICK), backbone_weights="runs/stage_one")
+    recipe = load_recipe(QUICK)
+    started = replace(recipe, backbone_weights="runs/stage_one")
     add_record(tmp_path, started, start={})
+    add_record(tmp_path, replace(recipe, train=replace(recipe.train, teacher="runs/first")), start={}, number=4)
     add_record(tmp_path, QUICK, number=2, revision=7)
     add_record(tmp_path, started, start={}, version=1, number=3)  # from before digests were kept: known as such
     records, problems = trusted_records(tmp_path)
     assert [r.version for r in records] == [1]
     assert any("builds on runs/stage_one but does not say by which digest" in p for p in problems)
+    assert any("builds on runs/first but does not say by which digest" in p for p in problems)
     assert any("revision 7 of cml_bgnn but this Engram knows" in p for p in problems)
 
 

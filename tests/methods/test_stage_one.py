@@ -126,6 +126,7 @@ def test_what_it_needs_is_told() -> None:
         ({"n_base_classes": 1}, "n_base_classes = 1 but at least 2 is needed"),
         ({"label_smoothing": 1.0}, "label_smoothing = 1.0 but it lies from 0 to below 1"),
         ({"temperature": 0.0}, "temperature = 0.0 but it must be above 0"),
+        ({"turned": 1.5}, "turned = 1.5 but it makes sense from 0 to 1 alone"),
         ({"learn_scale": True}, "learn_scale = True but only head = 'cosine' has a scale"),
     ):
         with pytest.raises(EngramError, match=sentence):

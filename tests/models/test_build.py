@@ -187,8 +187,11 @@ def test_half_precision_features_become_float32() -> None:
 
 
 def test_settings_and_channels_are_checked() -> None:
-    with pytest.raises(EngramError, match=r"toy \[method\]: unknown key 'temperatur'; did you mean 'temperature'\?"):
+    of = rf"toy \[method\] of {RECIPE.method}"
+    with pytest.raises(EngramError, match=rf"{of}: unknown key 'temperatur'; did you mean 'temperature'\?"):
         build_method(replace(RECIPE, method_settings={"temperatur": 1.0}), (1, 16, 16), CPU)
+    with pytest.raises(EngramError, match=rf"{of}: unknown key 'turned'; known: "):  # stage one's: it turns no tasks
+        build_method(replace(RECIPE, method_settings={"turned": 0.5}), (1, 16, 16), CPU)
     colour = replace(RECIPE, data=replace(RECIPE.data, normalisation="imagenet"))
     with pytest.raises(EngramError, match="'imagenet' is for 3 channels but the images have 1"):
         build_method(colour, (1, 16, 16), CPU)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toy_run import RECIPE, STAGE_ONE, changed, make_stores, train_stage_one
+from toy_run import RECIPE, STAGE_ONE, changed, go, make_stores, train_stage_one
 
 from engram.data.store import Store, verify
 from engram.errors import EngramError
@@ -19,6 +19,7 @@ from engram.evaluation.bench import bench
 from engram.models.checkpoint import load, load_method
 from engram.models.features import extract_features, open_stores, write_features
 from engram.recipes.schema import TestSettings
+from engram.report.rows import trained_part
 from engram.training.experiment import train
 
 CPU = torch.device("cpu")
@@ -148,6 +149,74 @@ def test_features_beyond_half_precision_are_refused(run: Path) -> None:
     with pytest.raises(EngramError, match="features of toy train are not finite in float16: use float32"):
         extract_features(method, stores()["train"])
     assert extract_features(method, stores()["train"], dtype="float32").min() > 1e5
+
+
+def test_features_of_picture_and_mirror_image_say_so_wherever_they_go(
+    tmp_path: Path, run: Path, features: Path
+) -> None:
+    mirrored = write_features(run, tmp_path / "both", stores=stores(), device="cpu", quiet=True, views=2)
+    method, images = load_method(load(run), CPU).eval(), stores()["val"].images
+    with torch.no_grad():
+        expected = (method.backbone(images) + method.backbone(images.flip(-1))) / 2
+    assert torch.allclose(mirrored["val"].images.float(), expected, atol=2e-3)
+    assert mirrored["test"].maker == Store.open(features / "test").maker + ", picture and mirror averaged"
+    assert (mirrored["test"].views, Store.open(features / "test").views) == (2, 1)
+    test = TestSettings(n_way=3, n_sequences=4)
+    recipe, said = changed(STAGE_ONE, {"iterations": 1}, test=test, backbone="conv4"), {"results": tmp_path / "results"}
+    said |= {"device": "cpu", "progress": False}
+    record = train(recipe, features=tmp_path / "both", out=tmp_path / "run", **said).record
+    assert record.evaluations[0].protocol["views"] == 2 and "mirror averaged, from" in record.training["features"]
+    asked, _ = bench(tmp_path / "run", features=tmp_path / "both", **said)
+    assert asked.evaluations[0].protocol == record.evaluations[0].protocol
+    with pytest.raises(EngramError, match=r"was trained on features of .* mirror averaged but these are features of"):
+        bench(tmp_path / "run", features=features, **said)
+
+
+def test_training_images_are_written_in_views_of_their_own(tmp_path: Path) -> None:
+    go(tmp_path / "run", changed(STAGE_ONE, {"iterations": 1}))
+    said = {"stores": stores(), "device": "cpu", "quiet": True}
+    plain, three, again = (
+        write_features(tmp_path / "run", tmp_path / f"{place}", augmented=copies, **said)
+        for place, copies in enumerate((None, 3, 3))
+    )
+    train_split, original = three["train"], stores()["train"]
+    assert verify(train_split) and train_split.digest == again["train"].digest  # from a seed
+    assert np.array_equal(train_split.class_sizes, 3 * original.class_sizes)
+    assert train_split.info.group_size == 3 and np.array_equal(train_split.group_counts, original.group_counts)
+    assert len(train_split.images.unique(dim=0)) > len(original.images)  # no two views alike
+    views = train_split.images.float().unflatten(0, (-1, 3)).mean(1)
+    nearest = torch.cdist(views, plain["train"].images.float()).argmin(1)
+    assert (nearest == torch.arange(len(views))).float().mean() > 5 / len(views)  # of the image they stand for
+    for split in ("val", "test"):
+        assert three[split].digest == plain[split].digest and three[split].info.source == plain[split].info.source
+    assert train_split.maker == plain["train"].maker == three["test"].maker
+    said_of_it = "each image in 3 views under augmentation (standard)"
+    assert trained_part({"features": train_split.info.source}) == said_of_it
+    assert set(open_stores("toy", ("train", "test"), features=tmp_path / "1")) == {"train", "test"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"views": 3}, "views = 3 but it is 1 or 2"),
+        ({"augmented": 0}, "augmented = 0 but at least 1 is needed: leave it out"),
+        ({"augmented": 2}, r"augmented = 2 but stage_one/toy has \[data\] augmentation = 'none': leave augmented out"),
+    ],
+)
+def test_ways_to_see_that_cannot_be_are_told(tmp_path: Path, run: Path, asked: dict[str, int], told: str) -> None:
+    with pytest.raises(EngramError, match=told):
+        write_features(run, tmp_path / "out", stores=stores(), device="cpu", quiet=True, **asked)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_head_has_no_mirror_images(tmp_path: Path, features: Path) -> None:
+    recipe = changed(STAGE_ONE, {"iterations": 1}, backbone="conv4")
+    said = {"results": tmp_path / "results", "device": "cpu", "progress": False}
+    train(recipe, features=features, out=tmp_path / "run", test=False, **said)
+    of_features = {split: Store.open(features / split) for split in ("train", "test")}
+    for asked, told in (({"views": 2}, "views = 2"), ({"augmented": 2}, "augmented = 2")):
+        with pytest.raises(EngramError, match=f"{told} is for images but toy train holds features: leave it out"):
+            write_features(tmp_path / "run", tmp_path / "out", splits=("train",), stores=of_features, **asked)
 
 
 def test_recipe_named_dataset_is_opened_where_none_is_given(run: Path, tmp_path: Path) -> None:

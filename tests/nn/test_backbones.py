@@ -71,6 +71,11 @@ def test_an_unknown_setting_is_named() -> None:
         ("resnet12", {"widths": [4, 4, 4]}, "a list of 4 numbers is needed"),
         ("resnet12_wide", {"widths": [4, 4, 4, 0]}, "whole numbers of at least 1"),
         ("wrn28_10", {"factor": 0}, "factor = 0 but"),
+        ("resnet12", {"drop_block": 1.0}, "drop_block = 1.0 but it lies from 0 to below 1"),
+        ("resnet12_wide", {"drop_block": -0.1}, "drop_block = -0.1 but it lies from 0 to below 1"),
+        ("resnet12_wide", {"drop_block": [0.1, 0.1]}, r"drop_block = \[0.1, 0.1\] but one number is needed"),
+        ("resnet12_wide_map", {"drop_block_size": 0}, "drop_block_size = 0 but whole numbers of at least 1"),
+        ("resnet12_wide", {"drop_block_size": 2.5}, "drop_block_size = 2.5 but whole numbers of at least 1"),
     ],
 )
 def test_settings_that_cannot_be_are_told(name: str, settings: dict[str, object], told: str) -> None:

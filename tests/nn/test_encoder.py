@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from engram.nn.backbones import build_backbone
-from engram.nn.encoder import Encoder, folded
+from engram.nn.encoder import Encoder, Mirrored, folded
 
 
 def test_the_encoder_normalises_bytes_and_passes_floats() -> None:
@@ -49,3 +49,17 @@ def test_the_original_is_left_as_it_was() -> None:
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     folded(backbone)
     assert backbone.training and all(torch.equal(v, before[k]) for k, v in backbone.state_dict().items())
+
+
+def test_a_mirrored_encoder_gives_the_mean_of_picture_and_mirror_image() -> None:
+    torch.manual_seed(0)
+    images = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
+    for name in ("conv32", "conv64_map"):  # a vector and a map
+        encoder = Encoder(build_backbone(name, (1, 16, 16), {}), (0.5,), (0.5,)).eval()
+        both = Mirrored(encoder)
+        turned = encoder(images.flip(3))
+        turned = turned.flip(3) if name == "conv64_map" else turned
+        torch.testing.assert_close(both(images), (encoder(images) + turned) / 2)
+        again = both(images.flip(3))
+        torch.testing.assert_close(again.flip(3) if name == "conv64_map" else again, both(images))
+        assert both.out_shape == encoder.out_shape and not torch.allclose(both(images), encoder(images))

@@ -44,7 +44,7 @@ def test_a_key_is_named_where_it_is_declared_and_where_such_tasks_are_drawn() ->
 
 
 def test_how_one_asks_is_kept_apart_from_what_is_drawn() -> None:
-    assert set(NOT_DRAWN) == {"slot_order", "erase_history", "test_samples", "batch_norm"}
+    assert set(NOT_DRAWN) == {"slot_order", "erase_history", "test_samples", "views", "batch_norm"}
 
 
 @pytest.mark.parametrize("key", sorted(KEYS.keys() - {"dataset", "split", "dataset_digest", "seed", "n_sequences"}))
@@ -63,6 +63,7 @@ def test_words_of_a_protocol() -> None:
         "each class back after 3 tasks, the first 2 asked again"
     )
     assert describe_protocol(Protocol("toy", names="named", erase_history=True).to_dict()).endswith("class, shuffled")
+    assert describe_protocol(Protocol("toy", views=2).to_dict()).endswith("shuffled, picture and mirror averaged")
     leaky = Protocol("toy", slot_order="class-order", labelled_fraction=0.2, drop_unlabelled=True, test_samples=1)
     words = describe_protocol(leaky.to_dict(), markdown=True)
     assert "20 % labelled, the rest left out, **class order: " in words and words.endswith("paper**, 1 sample")

@@ -11,6 +11,8 @@ from engram.errors import EngramError
 from engram.recipes.checks import check_recipe
 from engram.recipes.schema import recipe_from_dict
 
+CROPPED = {"dataset": "glyphs", "augmentation": "standard"}
+
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
@@ -18,7 +20,19 @@ from engram.recipes.schema import recipe_from_dict
         ({"data": {"dataset": "glyphs", "n_way": 0}}, r"n_way = 0 but at least 1 is needed"),
         ({"data": {"dataset": "glyphs", "labelled_fraction": 0.0}}, "labelled_fraction = 0.0"),
         ({"data": {"dataset": "glyphs", "class_batch": -1}}, r"class_batch = -1 but at least 0 is needed"),
+        ({"data": {**CROPPED, "crop_area": [0.2]}}, r"crop_area = \[0.2\] but it takes the least and the greatest"),
+        ({"data": {**CROPPED, "crop_area": [1.0, 0.2]}}, r"crop_area = \[1.0, 0.2\] but it takes the least"),
+        ({"data": {**CROPPED, "crop_area": [0.0, 1.0]}}, "number, above 0 and up to 1"),
+        ({"data": {**CROPPED, "crop_area": [0.2, 1.5]}}, r"crop_area = \[0.2, 1.5\] .* above 0 and up to 1"),
+        ({"data": {**CROPPED, "crop_aspect": [-1.0, 2.0]}}, r"crop_aspect = \[-1.0, 2.0\] .* number, above 0"),
+        (
+            {"data": {"dataset": "glyphs", "augmentation": "affine", "crop_area": [0.2, 1.0]}},
+            r"crop_area = \[0.2, 1.0\] but augmentation 'affine' draws no such window: set it to 'standard'",
+        ),
         ({"train": {"iterations": 10, "sequences": 1, "betas": [0.5]}}, r"betas = \[0.5\] but it takes two numbers"),
+        ({"train": {"iterations": 9, "sequences": 1, "average": 1.0}}, "average = 1.0 but it lies from 0"),
+        ({"train": {"iterations": 9, "sequences": 1, "average": -0.1}}, "average = -0.1 but it lies from 0"),
+        ({"train": {"iterations": 9, "sequences": 1, "average": float("nan")}}, "average = nan but it lies from 0"),
         ({"train": {"iterations": 10, "sequences": 1, "schedule": "step"}}, "needs schedule_step of at least 1, not 0"),
         (
             {"train": {"iterations": 9, "sequences": 1, "schedule": "milestones"}},

@@ -56,11 +56,10 @@ def test_a_recipe_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
 
 
 def test_a_recipe_of_ones_own_may_start_from_one_of_the_box(tmp_path: Path) -> None:
-    """And makes no claim to its published figure."""
     mine, box = tmp_path / "mine.toml", load_recipe("egnn/mini_5w1s")
     mine.write_text('from = "egnn/mini_5w1s"\ndescription = "quicker"\ntrain.learning_rate = 0.01\n')
     recipe = load_recipe(str(mine))
-    assert (recipe.name, recipe.description, recipe.paper) == ("mine", "quicker", None) and box.paper
+    assert (recipe.name, recipe.description) == ("mine", "quicker")
     assert recipe.train.learning_rate == 0.01 and recipe.train.iterations == box.train.iterations
     assert (recipe.data, recipe.test, recipe.method_settings) == (box.data, box.test, box.method_settings)
     for start, sentence in (
@@ -81,11 +80,8 @@ def test_the_maker_of_weights_is_told_by_their_folder() -> None:
 @pytest.mark.parametrize(
     "name", ["egnn/mini_5w1s", "content_memory/mini_5w1s_named", "cml_bgnn/mini_5w1s_public_quick"]
 )
-def test_a_recipe_of_ones_own_starts_from_any_of_the_box_without_its_published_figure(
-    tmp_path: Path, name: str
-) -> None:
-    """Also where a variant of the box takes the published figure of its base away."""
+def test_a_recipe_of_ones_own_starts_from_any_of_the_box(tmp_path: Path, name: str) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(f'from = "{name}"\ntrain.seed = 5\n')
     found = load_recipe(str(mine))
-    assert found.paper is None and found.train.seed == 5 and found.method == load_recipe(name).method
+    assert found.train.seed == 5 and found.method == load_recipe(name).method

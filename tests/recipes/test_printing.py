@@ -11,7 +11,6 @@ def test_each_value_says_where_it_comes_from() -> None:
     lines = [line.split() for line in recipe_text("cml_bgnn/mini_5w1s_10k").splitlines()]
     for line in (
         ["iterations", "=", "10000", "#", "mini_5w1s_10k"],
-        ["accuracy", "=", "88.62", "#", "mini_5w1s"],
         ["sequences", "=", "10", "#", "base"],
         ["seed", "=", "111", "#", "default"],
         ["milestones", "=", "[]", "#", "default"],

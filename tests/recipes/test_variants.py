@@ -10,8 +10,8 @@ from engram.recipes.variants import Layer, chain_of, merge
 FILE: dict[str, Any] = {
     "base": {"method": {"name": "egnn", "width": 96}, "backbone": {"name": "conv4", "dropout": [0.1]}},
     "variant": {
-        "a": {"description": "first", "method": {"width": 32}, "paper": {"accuracy": 50.0}},
-        "b": {"from": "a", "train": {"iterations": 5}, "without": ["backbone.dropout", "paper"]},
+        "a": {"description": "first", "method": {"width": 32}, "test": {"n_way": 5}},
+        "b": {"from": "a", "train": {"iterations": 5}, "without": ["backbone.dropout", "test"]},
     },
 }
 
@@ -48,7 +48,7 @@ def test_a_description_stands_for_its_own_variant_alone() -> None:
         ),
         ({"x": {"from": "x"}}, "go in a circle, x from x"),
         ({"x": {"without": ["train.milestones"]}}, r"\[x\]: without names 'train.milestones' but there is none"),
-        ({"x": {"without": "paper"}}, "without = 'paper' does not fit; it takes a list of keys"),
+        ({"x": {"without": "test"}}, "without = 'test' does not fit; it takes a list of keys"),
         ({"x": 5}, "x = 5 does not fit; it takes a table"),
         (
             {"x": {"from": "x1"}, **{f"x{n}": {"from": f"x{n + 1}"} for n in range(1, 4)}, "x4": {}},

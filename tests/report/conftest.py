@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engram.report.contents import EpisodePicture
+from engram.report.episode import EpisodePicture
 
 
 def _picture(n_way: int = 5, n_shot: int = 1, n_query: int = 1, graph: bool = True, seed: int = 0) -> EpisodePicture:

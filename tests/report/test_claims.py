@@ -10,8 +10,8 @@ from study_ledger import add_record
 
 from engram.errors import EngramError
 from engram.ledger import RunRecord, write_record
+from engram.report.book import Book
 from engram.report.claims import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, UNDECIDED, Finding, claims_table, findings
-from engram.report.study.sections import StudyBook
 from engram.studies.claims import Claim, ClaimTest, load_claims
 
 HIGHER = ClaimTest(study="table1", first="CML-BGNN", second="CML-BGNN w/o B", column="1-shot")
@@ -19,15 +19,17 @@ WITH, WITHOUT = "cml_bgnn/mini_5w1s", "cml_bgnn/mini_5w1s_no_bayes"
 
 
 def judge(folder: Path, *tests: ClaimTest, why: str = "") -> Finding:
-    book = StudyBook(folder)
+    book = Book(folder)
     return findings([Claim("a claim", "Table 1", tests, why)], book.cells, book.ledger)[0]
 
 
 def test_the_claims_in_the_box_are_whole_and_without_records_none_is_testable(tmp_path: Path) -> None:
-    book = StudyBook(tmp_path)
+    book = Book(tmp_path)
     assert len(book.findings) >= 15 and {f.verdict for f in book.findings} == {NOT_TESTABLE}
     assert all(f.words for f in book.findings)
-    assert claims_table(book.findings).startswith("0 confirmed, 0 not confirmed, 0 cannot be decided, ")
+    assert (
+        claims_table(book.findings, "docs").markdown().startswith("0 confirmed, 0 not confirmed, 0 cannot be decided, ")
+    )
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(0.2, CONFIRMED), (0.0, NOT_CONFIRMED), (-0.2, NOT_CONFIRMED)])
@@ -121,4 +123,4 @@ def test_a_claim_about_a_cell_that_is_not_there_is_refused(tmp_path: Path) -> No
         '[[claim]]\ntext = "t"\nwhere = "w"\ntests = [{ study = "table1", first = "CML-BGN", column = "1-shot" }]\n'
     )
     with pytest.raises(EngramError, match="table1 has no cell 'CML-BGN', '1-shot'; did you mean 'CML-BGNN'"):
-        load_claims(StudyBook(tmp_path).studies, path)
+        load_claims(Book(tmp_path).studies, path)

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from svg_words import texts
 
-from engram.report.contents import EpisodePicture
-from engram.report.episode import shown_queries
-from engram.report.figures import (
+from engram.errors import EngramError
+from engram.report.episode import (
+    EpisodePicture,
     adjacency_maps,
+    class_letter,
     episode_matrix,
+    shown_queries,
 )
 
 Make = Callable[..., EpisodePicture]
@@ -66,3 +69,16 @@ def test_the_map_is_sorted_by_class(make_picture: Make) -> None:
     first, second = (re.search(r"base64,([^\"]+)", adjacency_maps(p)[0]) for p in pictures)
     assert first and second and (pictures[0].support_labels != pictures[1].support_labels).any()
     assert first.group(1) == second.group(1)
+
+
+def test_wrong_shapes_are_told_with_both_numbers(picture: EpisodePicture) -> None:
+    with pytest.raises(EngramError, match=r"shape \(4, 5\) but 5 queries and 5 class names need \(5, 5\)"):
+        replace(picture, probabilities=picture.probabilities[:4])
+    with pytest.raises(EngramError, match=r"5 supports \+ 5 queries need \(layers, 10, 10\)"):
+        replace(picture, edges=np.zeros((3, 9, 9)))
+    with pytest.raises(EngramError, match="5 support and 5 query images but 4 and 5 labels"):
+        replace(picture, support_labels=picture.support_labels[:4])
+
+
+def test_letters_go_on_after_z() -> None:
+    assert [class_letter(n) for n in (-1, 0, 25, 26)] == ["?", "A", "Z", "27"]

@@ -8,9 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from engram.report.contents import PositionCurve
-from engram.report.figures import accuracy_by_position
-from engram.report.lines import COLOURS, MOST, draw_line, look_of, name_lines, panels, spread
+from engram.report.figures import PositionCurve, accuracy_by_position
+from engram.report.lines import COLOURS, MOST, POINT, draw_line, look_of, name_lines, panels, place_labels, spread
 from engram.report.stream_figures import Line, draw
 from engram.report.svg import SERIES, new_figure
 
@@ -75,3 +74,18 @@ def test_labels_keep_their_distance_and_order() -> None:
     high = spread([0.97, 0.98, 0.99], 0.1)
     assert high == pytest.approx([0.8, 0.9, 1.0])
     assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(sorted(high))) and spread([], 0.1) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_label_covers_another_or_a_point(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    points = np.concatenate([rng.uniform(0, 350, (12, 2)), 175 + rng.normal(0, 25, (12, 2))])
+    sizes = [(15.0, 10.0)] * len(points)
+    centres = place_labels(points, sizes)
+    boxes = [(c, (7.5, 5.0)) for c in centres] + [(p, (POINT, POINT)) for p in points]
+    for n, (centre, half) in enumerate(boxes[: len(points)]):
+        for m, (other, other_half) in enumerate(boxes):
+            if n != m:
+                apart = np.abs(centre - other) >= np.add(half, other_half) - 1e-9
+                assert apart.any(), (seed, n, m)
+    assert np.abs(centres - points).max() < 70

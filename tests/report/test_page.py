@@ -6,19 +6,19 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
+from study_ledger import add_record, cells_of
 
 from engram.errors import EngramError
-from engram.report.page import (
-    EpisodePicture,
-    PositionCurve,
-    QuickstartData,
-    QuickstartRow,
-    ReliabilityCurve,
-    headline,
-    quickstart_page,
-)
+from engram.report.episode import EpisodePicture
+from engram.report.figures import PositionCurve, ReliabilityCurve
+from engram.report.page import style_sheet
+from engram.report.quickstart import QuickstartData, QuickstartRow, headline, quickstart_page
+from engram.report.studies import study_table
+from engram.report.svg import SERIES_DARK, SERIES_LIGHT
+from engram.studies import load_study
 
 ROWS = (
     QuickstartRow("Chance", "5-way 1-shot", 0.2003, 0.002, None, None, "the floor"),
@@ -28,6 +28,7 @@ ROWS = (
     QuickstartRow("CML-BGNN", "20-way 1-shot", 0.9031, 0.0038, 0.018, 130.0),
 )
 CURVES = (PositionCurve("named", [0.5, 0.6, 0.7], [0.01, 0.02, 0.01]), PositionCurve("alone", [0.5] * 2, [0.01] * 2))
+STYLE, STUDY_STYLE = style_sheet("page.css"), style_sheet("page.css", "study.css")
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
@@ -137,3 +138,35 @@ def test_sections_without_material_are_left_out(data: QuickstartData) -> None:
 def test_each_picture_has_a_sentence_on_how_to_read_it(html: str) -> None:
     assert html.count("<h2>") == html.count('<p class="how">') == 4
     assert all(s.strip().endswith(".") for s in re.findall(r'<p class="how">(.*?)</p>', html, re.S))
+
+
+def colours(rules: str) -> dict[str, str]:
+    return dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6});", rules))
+
+
+def test_both_schemes_define_every_colour_that_is_used() -> None:
+    light, _, rest = STYLE.partition("@media (prefers-color-scheme: dark)")
+    dark = rest.partition("\n}\n")[0]
+    assert set(re.findall(r"var\((--[\w-]+)", STYLE)) <= set(colours(light)) == set(colours(dark))
+    for scheme, series in ((light, SERIES_LIGHT), (dark, SERIES_DARK)):
+        assert [colours(scheme)[f"--series-{number}"] for number in range(1, 7)] == list(series)
+
+
+def test_the_sheet_closes_what_it_opens_and_loads_nothing() -> None:
+    assert STYLE.count("{") == STYLE.count("}") > 20 and "{{" not in STYLE
+    assert not re.search(r"url\(|@import|https?:", STYLE)
+
+
+def test_it_goes_on_from_the_sheet_of_every_page() -> None:
+    added = STUDY_STYLE.removeprefix(STYLE)
+    assert added != STUDY_STYLE and added.count("{") == added.count("}") > 20
+    light, dark = (set(re.findall(r"(--\w+): #", rules)) for rules in added.splitlines()[1:3])
+    assert light == dark == {"--good", "--bad", "--warn", "--info"}
+
+
+def test_every_class_of_a_grid_has_a_rule(tmp_path: Path) -> None:
+    add_record(tmp_path, "cml_bgnn/mini_5w1s_public_class_order", 0.9)
+    grid = study_table(load_study("table1"), cells_of(tmp_path, "table1"), "runs", "report").html("grid cards")
+    used = {name for names in re.findall(r'class="([^"]+)"', grid) for name in names.split()}
+    assert {"figure", "meter", "marked", "badge", "todo"} <= used
+    assert not {name for name in used if not re.search(rf"\.{name}\b", STUDY_STYLE)}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 from result_records import make_evaluation, make_record
 
-from engram.errors import EngramError
-from engram.report.quickstart import NOT_RUN, SETTINGS, check_quickstart_section, quickstart_section, recorded_rows
+from engram.report.quickstart import (
+    SETTINGS,
+    QuickstartRow,
+    duration,
+    quickstart_section,
+    quickstart_table,
+    recorded_rows,
+)
+from engram.report.rows import result_rows
 
 ASKED = {"dataset": "glyphs", "stream_length": 1, "n_query": 1, **SETTINGS["20-way 1-shot"]}
 
@@ -19,13 +25,14 @@ def test_the_newest_answer_to_the_setting_is_shown() -> None:
         make_record(3, make_evaluation(0.9, **{**ASKED, "n_way": 10}), **proto),
         make_record(4, make_evaluation(0.05, **ASKED), method="chance", recipe_digest="other", training={}),
     ]
-    rows = recorded_rows(records, "20-way 1-shot")
+    rows = recorded_rows(result_rows(records), "20-way 1-shot")
     assert [(r.system, r.accuracy) for r in rows] == [("chance", 0.05), ("ProtoNet", 0.75)]
-    text = quickstart_section("20-way", records, "results/runs").splitlines()
+    text = quickstart_section("20-way", result_rows(records)).splitlines()
     assert text[1].startswith("20-way 1-shot") and text[2].endswith("none") and "75.0 ± " in text[3]
-    assert quickstart_section("5-way", records, "results/runs") == NOT_RUN
+    assert quickstart_section("5-way", result_rows(records)) == "Not run yet."
 
 
-def test_unknown_settings_are_refused() -> None:
-    with pytest.raises(EngramError, match="names no known setting; did you mean '20-way'"):
-        check_quickstart_section("20-wey", "README.md", [])
+def test_durations_and_figures_of_a_row() -> None:
+    assert [duration(seconds) for seconds in (47.6, 119.4, 125)] == ["48 s", "119 s", "2 min 5 s"]
+    table = quickstart_table([QuickstartRow("Chance", "5-way 1-shot", 0.2, 0.0042)], "page")
+    assert [column.value(table.full[0]) for column in table.shown] == ["Chance", "20.0 ± 0.4", "", "none"]

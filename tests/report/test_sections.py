@@ -13,7 +13,7 @@ from stream_records import CONTENT, PROTO, stream_record
 
 from engram.errors import EngramError
 from engram.ledger import write_record
-from engram.report.sections import rebuild
+from engram.report.sections import departures_section, rebuild
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_an_unreadable_record_stops_the_rebuild(project: Path) -> None:
 
 def test_reports_do_not_import_torch(project: Path) -> None:
     script = (
-        "import sys, pathlib; from engram.report import console, figures, page, sections; "
+        "import sys, pathlib; from engram.report import figures, page, sections; "
         "sections.rebuild(pathlib.Path(sys.argv[1]), check=False); "
         "assert 'matplotlib' in sys.modules and 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )
@@ -117,7 +117,7 @@ def test_rebuild_fills_audits_and_check_finds_a_hand_edit(audited: Path) -> None
     ("text", "message"),
     [
         ("<!-- audit:begin cml_bgnn/mini_5w1 -->\n<!-- audit:end -->\n", "did you mean 'cml_bgnn/mini_5w1s'"),
-        ("<!-- audit:begin -->\n<!-- audit:end -->\n", "names no known recipe"),
+        ("<!-- audit:begin -->\n<!-- audit:end -->\n", "names no known section"),
         ("<!-- audit:begin all -->\n<!-- results:end -->\n", "stands without"),
         ("<!-- audit:begin all -->\n", "has no '<!-- audit:end -->'"),
         ("<!-- audit:end -->\n", "stands without a '<!-- audit:begin NAME -->'"),
@@ -143,9 +143,36 @@ def test_rebuild_writes_tables_and_figures_and_check_finds_what_differs(tmp_path
     assert rebuild(tmp_path, check=True) == files and not (tmp_path / figure).exists()
     assert rebuild(tmp_path, check=False) == files and rebuild(tmp_path, check=True) == []
     link = page.read_text().split("](")[1].split(")")[0]
-    assert (page.parent / link).is_file()
+    assert (page.parent / link).is_file() and "prefers-color-scheme:dark" in (tmp_path / figure).read_text()
     (tmp_path / figure).write_text("<svg/>")
     assert rebuild(tmp_path, check=True) == [figure]
     page.write_text("<!-- streams:begin pairs -->\n<!-- streams:end -->\n")
     with pytest.raises(EngramError, match="did you mean 'paired'"):
         rebuild(tmp_path, check=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        ("own", "tests.glyphs", "test.glyphs"),
+        ("speed", "step", "steps"),
+        ("quickstart", "20-wey", "20-way"),
+        ("departures", "protonet", "proto_net"),
+        ("claims", "al", "all"),
+        ("results", "maml:position", "maml:positions"),
+    ],
+)
+def test_a_misspelt_section_of_any_kind_is_told(project: Path, kind: str, name: str, meant: str) -> None:
+    (project / "README.md").write_text(f"<!-- {kind}:begin {name} -->\n<!-- {kind}:end -->\n")
+    with pytest.raises(EngramError, match=f"README.md: '{kind}:begin {name}' names no known section.*'{meant}'"):
+        rebuild(project, check=True)
+
+
+def test_the_section_numbers_departures_and_then_revisions() -> None:
+    text = departures_section("tadam")
+    first, since = text.split("Changes of behaviour")
+    assert first.startswith("1. **Base classes in running statistics.** Public code: ")
+    assert "3. **Alpha.** Paper: learned. Public code: fixed, 7.5. Ours: fixed, 7.5." in first
+    assert "1. **base classes:**" in since and "2. **task embedding:**" in since
+    assert departures_section("proto_memory") == "None are known."
+    assert "**Temperature.** Paper: 1" in departures_section("proto_net")

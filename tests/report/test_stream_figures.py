@@ -6,10 +6,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from stream_records import ANONYMOUS, CONTENT, PROTO, stream_record
+from study_ledger import add_record
 
-from engram.report.stream_cells import stream_cells
-from engram.report.stream_figures import stream_figures
+from engram.report.book import Book
+from engram.report.stream_figures import PICTURE, PICTURE_LINES, stream_figures, stream_picture
+from engram.report.streams import stream_cells
 from engram.report.svg import INK, SERIES
+from engram.studies.schema import load_study
 
 
 def test_what_reads_no_names_is_drawn_in_named_streams_too(tmp_path: Path) -> None:
@@ -46,7 +49,23 @@ def test_figures_are_repeatable_name_systems_and_leave_thin_bins_out(tmp_path: P
         root = ElementTree.fromstring(svg)
         words = ["".join(e.itertext()).strip() for e in root.iter("{http://www.w3.org/2000/svg}text")]
         assert any(w.startswith("Content memory") for w in words)
-        assert "prefers-color-scheme:dark" in svg and not any(marker in svg for marker in (INK, *SERIES))
+        assert not any(marker in svg for marker in (INK, *SERIES))
     assert "97\N{EN DASH}128" in figures[along[0]] and "5\N{EN DASH}8" not in figures["forgetting.svg"]
     assert stream_figures([stream_record(tmp_path, 4, CONTENT, 0.7)], tmp_path) == {}
     assert [c.length for c in stream_cells(records)] == [128] * 3
+
+
+def test_recorded_curves_are_drawn_and_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    assert stream_picture(Book(tmp_path / "runs").cells) == {}
+    add_record(tmp_path / "runs", "cml_bgnn/mini_5w1s_public_class_order", rise=0.3)
+    drawing = stream_picture(Book(tmp_path / "runs").cells)[PICTURE]
+    words = "".join(ElementTree.fromstring(drawing).itertext())
+    assert PICTURE_LINES[0].label in words and "task in the stream" in words and PICTURE_LINES[1].label not in words
+
+
+def test_at_most_six_curves_each_a_row_of_its_study() -> None:
+    assert len(PICTURE_LINES) <= 6
+    for curve in PICTURE_LINES:
+        rows = {row.label: [cell.column for cell in row.cells] for row in load_study(curve.study).rows}
+        assert curve.column in rows[curve.row]

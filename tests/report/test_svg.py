@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from engram.report.svg import SERIES, SERIES_LIGHT, legend_rows, new_figure, style_axes, to_svg
+from engram.report.svg import SERIES, SERIES_LIGHT, new_figure, style_axes, to_svg
 
 
 def test_a_lean_drawing_keeps_styles_and_turned_labels() -> None:
@@ -32,12 +32,6 @@ def test_a_lean_drawing_keeps_styles_and_turned_labels() -> None:
     assert turned == ["upwards"] and "rotate(-0" not in text
     paths = [path.get("d", "") for path in root.iter(f"{space}path")]
     assert paths and not any(re.search(r"\.\d{2}|\s[A-Za-z]", path) for path in paths)
-
-
-def test_a_legend_has_two_columns_only_where_names_are_short() -> None:
-    assert legend_rows(["alone"]) == (1, 1)
-    assert legend_rows(["first", "second", "third"]) == (2, 2)
-    assert legend_rows(["first", "a name that is far too long for half a drawing"]) == (1, 2)
 
 
 def test_a_drawing_takes_the_pages_colours_and_says_what_it_is() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import evaluation, train_step
-from engram.report.speed import speed_section
+from engram.report.measured import speed_section
 
 
 def ran(module: Any, arguments: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

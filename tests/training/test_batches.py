@@ -11,6 +11,7 @@ import torch
 from toy_run import RECIPE, make_stores
 
 from engram.data.episodes import draw_tasks, episodes_at
+from engram.data.pixels import Crop
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.recipes.protocols import training_protocol, training_ranges
@@ -113,3 +114,12 @@ def test_ranges_the_store_cannot_serve_are_refused_at_their_ends(changes: dict[s
     recipe = replace(RECIPE, data=replace(RECIPE.data, **changes))
     with pytest.raises(EngramError, match=sentence):
         check_ranges(make_stores()["train"], training_protocol(recipe), training_ranges(recipe))
+
+
+def test_tasks_and_class_batch_are_cropped_as_asked() -> None:
+    plain, cropped = (
+        source(augmentation="standard", class_batch=30, crop=crop).draw(0.0)
+        for crop in (Crop(), Crop((0.2, 0.3), (0.75, 1.3333)))
+    )
+    assert not torch.equal((plain.class_batch or ())[0], (cropped.class_batch or ())[0])
+    assert not torch.equal(plain.episodes[0].support, cropped.episodes[0].support)

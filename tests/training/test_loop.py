@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from toy_run import RECIPE, assert_same_end, go, make_stores
+from toy_run import RECIPE, STAGE_ONE, assert_same_end, go, make_stores
 
 from engram.data.store import Store
 from engram.errors import EngramError
@@ -114,3 +114,17 @@ def test_an_inner_rate_that_diverges_names_the_inner_step_and_the_way_out(
     recipe = replace(RECIPE, method="maml", method_settings=settings, data=replace(RECIPE.data, stream_length=1))
     with pytest.raises(EngramError, match=r"broke at inner step [123]: .*with a lower inner rate in .method."):
         go(tmp_path / "run", recipe)
+
+
+def test_some_classes_alone_are_trained_on(tmp_path: Path) -> None:
+    """As if the others were not there, and with the classes of validation as they are."""
+    half = replace(STAGE_ONE, data=replace(STAGE_ONE.data, train_classes=(3, 6)))
+    half = replace(half, method_settings={"n_base_classes": 3})
+    go(tmp_path / "half", half)
+    stores = make_stores()
+    alone = Store.from_arrays(stores["train"].images[15:], [5] * 3, "toy", "train")
+    go(tmp_path / "alone", replace(half, data=STAGE_ONE.data), stores={**stores, "train": alone})
+    assert_same_end(tmp_path / "half", tmp_path / "alone")
+    with pytest.raises(EngramError, match=r"train_classes = \[0, 7\] but toy train has 6 classes"):
+        go(tmp_path / "more", replace(half, data=replace(half.data, train_classes=(0, 7))))
+    assert not (tmp_path / "more").exists()

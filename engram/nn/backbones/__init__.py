@@ -56,10 +56,12 @@ def build_backbone(name: str, image_shape: tuple[int, ...], settings: dict[str, 
 
 
 def _check_setting(key: str, value: Any, default: Any) -> None:
-    """Numbers of channels are whole and positive, the shares of dropout lie in [0, 1); a list keeps its length."""
+    """Channels and sides are whole and positive, the shares of dropout lie in [0, 1); a list keeps its length."""
     expected, given = (v if isinstance(v, tuple | list) else (v,) for v in (default, value))
     if isinstance(default, tuple) and not (isinstance(value, tuple | list) and len(given) == len(expected)):
         raise EngramError(f"[backbone]: {key} = {value} but a list of {len(expected)} numbers is needed")
+    if isinstance(default, int | float) and isinstance(value, tuple | list):
+        raise EngramError(f"[backbone]: {key} = {value} but one number is needed")
     for number in given:
         if isinstance(expected[0], int) and (type(number) is not int or number < 1):
             raise EngramError(f"[backbone]: {key} = {value} but whole numbers of at least 1 are needed")

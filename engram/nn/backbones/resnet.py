@@ -10,12 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.nn.backbones.contract import probe_shape
+from engram.nn.backbones.drop_block import DropBlock
 
 
 class _ResidualBlock(nn.Module):
-    """Three conv3x3 - BatchNorm with a 1x1 shortcut, activation after the sum, then pooling."""
+    """Three conv3x3 - BatchNorm with a 1x1 shortcut, activation after the sum, then pooling, then ``drop``."""
 
-    def __init__(self, inputs: int, outputs: int, activation: Callable[[], nn.Module]) -> None:
+    def __init__(self, inputs: int, outputs: int, activation: Callable[[], nn.Module], drop: DropBlock) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for i, width in enumerate((inputs, outputs, outputs)):
@@ -26,15 +27,19 @@ class _ResidualBlock(nn.Module):
         self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
         self.activation = activation()
         self.pool = nn.MaxPool2d(2)
+        self.drop = drop
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pool(self.activation(self.body(x) + self.shortcut(x)))
+        dropped: Tensor = self.drop(self.pool(self.activation(self.body(x) + self.shortcut(x))))
+        return dropped
 
 
 class ResNet12(nn.Module):
     """Four residual blocks, LeakyReLU(0.1), global average: 64-128-256-512 has 7,996,800 parameters, the wide form
-    64-160-320-640 has 12,424,320. Shapes: (n, C, H, W) -> (n, widths[-1])."""
+    64-160-320-640 has 12,424,320. ``drop_block`` is the share of the last two blocks' maps that `DropBlock` zeroes.
+    Shapes: (n, C, H, W) -> (n, widths[-1])."""
 
+    compiles: ClassVar[bool] = True
     averaged: ClassVar[bool] = True
 
     def __init__(
@@ -42,13 +47,15 @@ class ResNet12(nn.Module):
         image_shape: tuple[int, ...],
         widths: tuple[int, int, int, int] = (64, 128, 256, 512),
         dropout: float = 0.0,
+        drop_block: float = 0.0,
+        drop_block_size: int = 5,
     ) -> None:
         super().__init__()
-        inputs = (image_shape[0], *widths[:-1])
+        inputs, shares = (image_shape[0], *widths[:-1]), (0.0, 0.0, drop_block, drop_block)
         self.blocks = nn.Sequential(
             *(
-                _ResidualBlock(i, o, lambda: nn.LeakyReLU(0.1, inplace=True))
-                for i, o in zip(inputs, widths, strict=True)
+                _ResidualBlock(i, o, lambda: nn.LeakyReLU(0.1, inplace=True), DropBlock(share, drop_block_size))
+                for i, o, share in zip(inputs, widths, shares, strict=True)
             )
         )
         self.dropout = nn.Dropout(dropout)
@@ -92,6 +99,7 @@ class ResNet18(nn.Module):
     """Stem conv7x7/2 - BatchNorm - ReLU - pool3x3/2, four groups of two blocks 64-128-256-512, global average;
     11,176,512 parameters. Shapes: (n, C, H, W) -> (n, 512)."""
 
+    compiles: ClassVar[bool] = True
     averaged: ClassVar[bool] = True
 
     def __init__(self, image_shape: tuple[int, ...]) -> None:
@@ -135,6 +143,8 @@ class _WideBlock(nn.Module):
 
 class WideResNet28(nn.Module):
     """WRN-28-10: 3 groups of 4 blocks, widths 160-320-640, strides 1-2-2, global average; 36,472,784 parameters."""
+
+    compiles: ClassVar[bool] = True
 
     def __init__(self, image_shape: tuple[int, ...], factor: int = 10) -> None:
         super().__init__()
@@ -193,6 +203,8 @@ class FilmResNet12(nn.Module):
 
     Shapes: (n, C, H, W), (n, 2 * sum(film_widths)) -> (n, widths[-1])
     """
+
+    compiles: ClassVar[bool] = True
 
     def __init__(self, image_shape: tuple[int, ...], widths: tuple[int, int, int, int] = (64, 128, 256, 512)) -> None:
         super().__init__()

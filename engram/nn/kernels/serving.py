@@ -27,7 +27,7 @@ class Use:
     """What a training has had of kernels so far."""
 
     by: str = "library"
-    """``triton`` or ``c`` once kernels of our own have normalised something"""
+    """``triton`` or ``c`` once kernels of our own have normalised something, ``inductor`` for a compiled encoder"""
     lacking: str = ""
     """a sentence on kernels that its layers could have had on another machine"""
 
@@ -86,11 +86,16 @@ def untouched(layers: Sequence[nn.Module]) -> bool:
     return not any(getattr(layer, name) for layer in layers for name in hooks)
 
 
+def served(by: str) -> None:
+    """A training is told whose kernels it has had."""
+    if use := _use.get():
+        use.by = by
+
+
 def settings(norm: nn.Module, activation: nn.Module | float, by: str) -> tuple[Any, ...]:
     """What kernels are told of a BatchNorm and of the activation after it, or its slope; one more batch is counted."""
     assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.num_batches_tracked is not None
-    if use := _use.get():
-        use.by = by
+    served(by)
     norm.num_batches_tracked.add_(1)
     slope = activation if isinstance(activation, float) else getattr(activation, "negative_slope", 0.0)  # of a ReLU
     return norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps, slope

@@ -27,6 +27,20 @@ def test_dropout_is_for_training_alone() -> None:
     assert 0.2 < (backbone.train()(images) == 0).float().mean() < 0.8
 
 
+def test_drop_block_is_for_training_alone_and_off_unless_asked() -> None:
+    images = torch.randn(4, 3, 32, 32)
+    outputs = []
+    for settings in ({}, {"drop_block": 0.0, "drop_block_size": 2}, {"drop_block": 0.3}):
+        torch.manual_seed(0)
+        backbone = ResNet12((3, 32, 32), WIDTHS, **settings)
+        outputs.append((backbone(images), torch.rand(1), backbone.eval()(images)))
+    first, off, on = outputs
+    assert all(torch.equal(a, b) for a, b in zip(first, off, strict=True))  # the random state too
+    assert not torch.equal(first[0], on[0]) and not torch.equal(first[1], on[1])
+    assert [bool(block.drop.share) for block in backbone.blocks] == [False, False, True, True]
+    assert torch.equal(backbone(images), backbone(images)) and not any("drop" in key for key in backbone.state_dict())
+
+
 def test_only_three_shortcuts_are_layers() -> None:
     backbone = ResNet18((1, 16, 16))
     blocks = [part for part in backbone.modules() if isinstance(part, _BasicBlock)]

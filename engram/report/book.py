@@ -1,0 +1,91 @@
+"""What pages are made of: every record, and every study filled from those that count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from engram.errors import EngramError
+from engram.ledger import Ledger, RunRecord, read_ledger, readable_tasks, record_path, trusted_records
+from engram.report.cells import Filled, fill
+from engram.report.claims import Finding, claims_table, findings
+from engram.report.measured import step_times
+from engram.report.rows import ResultRow, result_rows
+from engram.report.studies import comparisons_table, overview_table, study_table
+from engram.report.systems import lean_systems_table, systems_table
+from engram.studies.claims import load_claims
+from engram.studies.schema import Study, load_study, study_names
+
+OVERVIEW, SYSTEMS, LEAN = "overview", "systems", "systems-lean"
+
+
+@dataclass(frozen=True)
+class Book:
+    """Records of a folder with every study of the box, and given ones; each is read when it is first needed."""
+
+    folder: Path
+    more: tuple[Study, ...] = ()
+
+    @cached_property
+    def records(self) -> list[RunRecord]:
+        records, problems = read_ledger(self.folder)
+        if problems:
+            raise EngramError(f"tables are not rebuilt while records are unreadable: {'; '.join(problems)}")
+        return records
+
+    @cached_property
+    def rows(self) -> list[ResultRow]:
+        return result_rows(self.records)
+
+    @cached_property
+    def trusted(self) -> tuple[list[RunRecord], list[str]]:
+        """Records that count, and a sentence for each that is left out."""
+        return trusted_records(self.folder)
+
+    @cached_property
+    def lost(self) -> list[RunRecord]:
+        """Records that do not count since their per-task results cannot be read: the rows they had say so."""
+        kept = {record.run_id for record in self.trusted[0]}
+        left_out = [r for r in read_ledger(self.folder)[0] if r.run_id not in kept]
+        return [r for r in left_out if not all(readable_tasks(e, self.folder) for e in r.evaluations)]
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return Ledger(self.trusted[0])
+
+    @cached_property
+    def studies(self) -> dict[str, Study]:
+        return {s.name: s for s in (*(load_study(name) for name in study_names()), *self.more)}
+
+    @cached_property
+    def cells(self) -> dict[str, dict[tuple[str, str], Filled]]:
+        return {name: fill(study, self.ledger, self.folder, self.lost) for name, study in self.studies.items()}
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        return findings(load_claims(self.studies), self.cells, self.ledger)
+
+    def study_section(self, name: str, runs: str) -> str:
+        """What stands between the markers of a study."""
+        self._refuse_problems()
+        if name == OVERVIEW:
+            return overview_table(list(self.studies.values()), self.cells, "docs").markdown()
+        if name == SYSTEMS:
+            steps = step_times(self.folder.parent / "speed")
+            return systems_table(self.studies["table1"], self.cells["table1"], self.ledger, runs, steps)
+        if name == LEAN:
+            return lean_systems_table(self.studies["table1"], self.cells["table1"], runs)
+        study, cells = self.studies[name], self.cells[name]
+        tables = study_table(study, cells, runs, "docs"), comparisons_table(study, cells)
+        return "\n\n".join(filter(None, (study.description, *(table.markdown() for table in tables))))
+
+    def claims_section(self) -> str:
+        self._refuse_problems()
+        return claims_table(self.findings, "docs").markdown()
+
+    def _refuse_problems(self) -> None:
+        """A page of the docs is not rebuilt without records it had; the report names them and leaves them out."""
+        lost = [record_path(self.folder, record).name for record in self.lost]
+        if problems := [words for words in self.trusted[1] if not any(name in words for name in lost)]:
+            raise EngramError(f"tables are not rebuilt while records do not count: {'; '.join(problems)}")

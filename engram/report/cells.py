@@ -1,0 +1,245 @@
+"""The cells of a study filled from the ledger: figure, interval, scale, protocol, audit, records, or what to do.
+
+Ours is set beside the paper's: like with like, or in what the two were asked differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engram.evaluation.metrics import in_last_quarter
+from engram.ledger import Answer, Ledger, RunRecord, correctness
+from engram.protocol import DEFAULTS, KEYS, NOT_DRAWN
+from engram.recipes import Recipe
+from engram.recipes.names import LENGTH, differences
+from engram.report.rows import LOST, trained_part
+from engram.report.statistics import Difference, Estimate, difference, estimate
+from engram.studies.checks import missing_recipes
+from engram.studies.jobs import recipe_called
+from engram.studies.schema import Cell, Comparison, ScaleName, Study
+
+MOST_TOLD = 4
+"""keys that a cell names one by one"""
+WORDS = {"backbone.name": "backbone", "backbone.weights": "starting weights", "train.sequences": "batch size"}
+WORDS |= {"data.n_shot": "training shots", "data.n_query": "training queries"}
+BESIDE_NOTE = (
+    "In brackets ours minus the paper's, from the same weights asked as the paper's figure was (BatchNorm statistics, "
+    "queries per class, query order, as far as these are known); where that is not recorded, in what the "
+    "protocols differ."
+)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One cell. Without ``answers`` nothing is recorded: ``missing`` says why and ``command`` what to do."""
+
+    study: str
+    row: str
+    cell: Cell
+    recipe: Recipe | None
+    folder: Path
+    scale: ScaleName = "short"
+    answers: Mapping[int, list[Answer]] = field(default_factory=dict)
+    """seed -> answers to the protocols of the question, the first is the cell's figure"""
+    as_paper: Mapping[int, Answer] = field(default_factory=dict)
+    """seed -> the same weights asked as the paper's figure was, where that is recorded"""
+    audit: RunRecord | None = None
+    missing: str = ""
+    command: str = ""
+    lost: tuple[str, ...] = ()
+    """runs of its recipes that are left out: their per-task results cannot be read"""
+    others: tuple[Filled, ...] = ()
+    """the same cell as other recipes of it fill it: for comparisons over equally many iterations"""
+
+    @property
+    def iterations(self) -> int:
+        """Training steps of the first seed; 0 where nothing was trained."""
+        return int(self.first[0].training.get("iterations") or 0)
+
+    @property
+    def first(self) -> list[Answer]:
+        return [answers[0] for answers in self.answers.values()]
+
+    @cached_property
+    def values(self) -> list[np.ndarray]:
+        """For each seed the measure of every sequence."""
+        return [measured(correctness(a.evaluation, self.folder), self.cell.measure) for a in self.first]
+
+    @cached_property
+    def estimate(self) -> Estimate | None:
+        return estimate(self.values) if self.answers else None
+
+    @property
+    def protocol(self) -> Mapping[str, Any]:
+        return self.first[0].evaluation.protocol if self.answers else {}
+
+    @property
+    def questions(self) -> tuple[Any, ...]:
+        """Equal for two cells that answered the same tasks in the same order of time, however slots were listed."""
+        return tuple(sorted((k, v) for k, v in self.protocol.items() if v and k not in NOT_DRAWN))
+
+    @property
+    def without(self) -> str:
+        return f"run {', '.join(self.lost)} is left out, {LOST}" if self.lost else ""
+
+
+CellMap = Mapping[tuple[str, str], Filled]
+"""(row, column) -> cell"""
+
+
+def scale_text(cell: Filled) -> str:
+    """``full schedule, 70,000 iterations``, ``short, 4,176 of 8,000 iterations, frozen encoder``
+
+    What a short run changed beside its length is told, that its encoder was not trained with the rest (given features,
+    or kept as it was), that a head was trained on features of a part of the images, and a change of the method since.
+    """
+    answer, trained = cell.first[0], cell.first[0].training
+    planned = answer.record.recipe["train"]
+    words = ["full schedule" if cell.scale == "paper" else "short"]
+    if trained.get("iterations") is not None:
+        done = f"{cell.iterations:,} of " if cell.iterations < planned["iterations"] else ""
+        words.append(f"{done}{planned['iterations'] if done else cell.iterations:,} iterations")
+    frozen = bool(trained.get("features") or planned.get("freeze_backbone"))
+    words += ["frozen encoder"] if frozen else []
+    if cell.scale == "short" and cell.recipe and cell.cell.recipe and cell.recipe.name != cell.cell.recipe:
+        words += _other_settings(cell.recipe, recipe_called(cell.cell.recipe), frozen)
+    words += [f"head trained on {part}"] if (part := trained_part(trained)) else []
+    words += [f"revision {answer.record.revision}, before a change of the method"] if answer.since else []
+    return ", ".join(words)
+
+
+def _other_settings(recipe: Recipe, whole: Recipe, frozen: bool) -> list[str]:
+    """``other augmentation, batch size``, or the tables where more than `MOST_TOLD` keys differ."""
+    told = {*LENGTH, *({"backbone.weights", "train.freeze_backbone"} if frozen else ())}
+    changed = [key for key in differences(recipe, whole) if key not in told]
+    keys = [key for key in changed if not key.startswith("test.")]  # the protocol tells those
+    words = [WORDS.get(key, key.split(".")[1].replace("_", " ")) for key in keys]
+    if len(keys) > MOST_TOLD:
+        words = [", ".join(dict.fromkeys(key.split(".")[0] for key in keys)) + " settings"]
+    return [f"other {', '.join(words)}"] if words else []
+
+
+def measured(correct: np.ndarray, measure: str) -> np.ndarray:
+    """(sequences, steps, queries) -> (sequences,)"""
+    part = {"first": correct[:, :1], "last": correct[:, -1:]}.get(measure, correct)
+    part = in_last_quarter(correct) if measure == "last_quarter" else part
+    return np.asarray(part.reshape(len(part), -1).mean(1))
+
+
+def fill(study: Study, ledger: Ledger, folder: Path, lost: Sequence[RunRecord] = ()) -> dict[tuple[str, str], Filled]:
+    """(row, column) -> the cell: scale paper where it is recorded, else scale short, else what to do."""
+    absent = missing_recipes(study)
+    blank = [Filled(study.name, row.label, cell, None, folder, lost=_of(cell, lost)) for row, cell in study.cells()]
+    return {(c.row, c.cell.column): _recorded(c, ledger, absent) or _missing(c, study, ledger, absent) for c in blank}
+
+
+def _of(cell: Cell, records: Sequence[RunRecord]) -> tuple[str, ...]:
+    return tuple(r.run_id for r in records if r.recipe_today in (cell.recipe, *cell.short))
+
+
+def _recorded(blank: Filled, ledger: Ledger, absent: Mapping[str, str]) -> Filled | None:
+    cell, found = blank.cell, []
+    tries: list[tuple[str, ScaleName]] = [(cell.recipe, "paper"), *((n, "short") for n in cell.short)]
+    for name, scale in [*tries, (cell.recipe, "short")]:
+        recipe = recipe_called(name) if name and name not in absent else None
+        if recipe and (answers := ledger.answers(recipe, tuple(sorted(cell.ask.items())), scale)):
+            like = {seed: ledger.asked_as(given[0], cell.paper_ask) for seed, given in answers.items()}
+            as_paper = {seed: answer for seed, answer in like.items() if answer}
+            audit = ledger.audit(recipe)
+            found.append(replace(blank, recipe=recipe, scale=scale, answers=answers, as_paper=as_paper, audit=audit))
+    return replace(found[0], others=tuple(found[1:])) if found else None
+
+
+def _missing(blank: Filled, study: Study, ledger: Ledger, absent: Mapping[str, str]) -> Filled:
+    names = [n for n in (*blank.cell.short, blank.cell.recipe) if n and n not in absent]
+    if not names:
+        return replace(blank, missing="no recipe yet" if blank.cell.recipe else "not in the paper")
+    scale: ScaleName = "short" if names[0] in blank.cell.short else "paper"
+    recipe, command = recipe_called(names[0]), f"engram reproduce {study.called} --scale {scale}"
+    failed = [r for r in ledger.records if r.status == "failed" and r.recipe_today == recipe.name]
+    why = blank.without or (f"failed: {failed[-1].error}" if failed else "not run")
+    return replace(blank, recipe=recipe, scale=scale, missing=why, command=command)
+
+
+def alike(first: Filled, second: Filled) -> tuple[Filled, Filled]:
+    """The two cells as recipes of equally many iterations fill them, where there are such; else as they are shown."""
+    if not first.answers or not second.answers:
+        return first, second
+    pairs = ((a, b) for a in (first, *first.others) for b in (second, *second.others) if a.iterations == b.iterations)
+    return next(pairs, (first, second))
+
+
+def compare(first: Filled, second: Filled) -> Difference | None:
+    """First minus second over the seeds each has, paired where both answered the same tasks; None if one is empty."""
+    if not first.answers or not second.answers:
+        return None
+    return difference(first.values, second.values, first.questions == second.questions)
+
+
+class Compared(NamedTuple):
+    """A comparison a study declares, whose two cells are recorded."""
+
+    pair: Comparison
+    column: str
+    first: Filled
+    second: Filled
+    found: Difference
+
+
+def comparisons(study: Study, cells: Mapping[tuple[str, str], Filled]) -> Iterator[Compared]:
+    for pair in study.comparisons:
+        for column in pair.columns or study.columns:
+            first, second = cells.get((pair.first, column)), cells.get((pair.second, column))
+            if not first or not second:
+                continue
+            first, second = alike(first, second)
+            if found := compare(first, second):
+                yield Compared(pair, column, first, second, found)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The figure that is set beside the paper's, and how far it lies from it."""
+
+    figure: Estimate
+    gap: Difference
+    """ours minus the paper's, with both intervals, in fractions of 1"""
+    answer: Answer
+    """where our figure stands"""
+    apart: str = ""
+    """in what the protocols differ; "" where ours was asked as the paper's, as far as it is known how that was"""
+    other: bool = False
+    """the cell shows an answer to other questions"""
+
+    @property
+    def word(self) -> str:
+        """A gap between answers to different questions is neither clear nor noise."""
+        return f"protocols differ in {self.apart}" if self.apart else self.gap.word
+
+
+def against_paper(cell: Filled) -> Beside | None:
+    """Ours minus the paper's, from the answers that were asked as the paper's where they are recorded."""
+    if cell.estimate is None or not cell.cell.paper:
+        return None
+    like, ours, answer = list(cell.as_paper.values()), cell.estimate, cell.first[-1]
+    other = not all(given in cell.first for given in like)
+    if other:
+        ours = estimate([measured(correctness(a.evaluation, cell.folder), cell.cell.measure) for a in like])
+        answer = like[-1]
+    width = float(np.hypot(ours.interval, cell.cell.interval / 100))
+    gap = Difference(ours.mean - cell.cell.paper / 100, width, False, ours.seeds)
+    return Beside(ours, gap, answer, "" if like else differing(cell.protocol, cell.cell.paper_ask), other)
+
+
+def differing(protocol: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """``BatchNorm (task in the paper, running here) and queries per class (5 in the paper, 1 here)``"""
+    pairs = [(key, there, protocol.get(key, DEFAULTS.get(key))) for key, there in asked.items()]
+    return " and ".join(
+        f"{KEYS[key].title or key} ({there} in the paper, {here} here)" for key, there, here in pairs if there != here
+    )

@@ -1,0 +1,240 @@
+"""What benchmarks measured: files of results/speed and results/own, and pairs of runs, as tables.
+
+``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts) or paths:
+the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND (validation
+classes), test.KIND, rounds.KIND, ways.imagenet (test classes) or speed of own pictures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engram import spellings
+from engram.ledger import RunRecord
+from engram.report.results import NOT_MEASURED, paths_table
+from engram.report.table import Column, Table, percent
+
+SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": ""}
+"""section -> what a file must hold"""
+KINDS = ("imagenet", "photographs", "glyphs")
+OWN = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "ways.imagenet", "speed")
+BUSY = 1.5
+"""load average above which a table says so"""
+PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")
+AXES = ("ways", "shots", "queries", "T", "image size")
+ANSWERS = {
+    "default": "inductive, the default",
+    "temperature 1": "the same without temperature",
+    "transductive": "transductive",
+}
+
+
+def _files(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
+    """Contents and names, the last measured last."""
+    files = [(json.loads(path.read_text()), path.name) for path in folder.glob(pattern)]
+    return sorted(files, key=lambda pair: (pair[0]["measured"], pair[1]))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One file of results/speed."""
+
+    link: str
+    """to the file, with the day as its text"""
+    content: Mapping[str, Any]
+    axis: str = ""
+    """what grows"""
+
+    @property
+    def setting(self) -> Mapping[str, Any]:
+        return self.content["setting"]
+
+    @property
+    def recipe(self) -> str:
+        return f"`{self.setting['recipe']}`{', plain' if self.setting.get('plain') is True else ''}"
+
+    @property
+    def device(self) -> str:
+        load = self.content.get("load_average", 0.0)
+        return f"{self.content['device']}{f', load average {load:.1f}' if load > BUSY else ''}"
+
+    @property
+    def grown(self) -> Mapping[str, Any]:
+        return self.content["growth"][self.axis]
+
+    def rate(self, name: str, digits: int) -> str:
+        value = self.content["rates"].get(name)
+        return "" if value is None else f"{value:,.{digits}f}"
+
+
+def _part(name: str) -> Column[Measured]:
+    return Column(name.capitalize(), lambda m: f"{m.content['parts_ms'][name]:,.2f}", right=True, places=("parts",))
+
+
+STEPS, GROWTH, EVALUATION, DIVIDED = ("steps",), ("growth",), ("evaluation",), ("parts",)
+SPEED_COLUMNS: tuple[Column[Measured], ...] = (
+    Column("Parts, ms", lambda m: m.recipe, places=DIVIDED),
+    Column("Recipe", lambda m: m.recipe, places=(*STEPS, *GROWTH, *EVALUATION)),
+    Column("Device", lambda m: m.device),
+    Column("Whole step, ms", lambda m: f"{m.content['step_total_ms']:,.2f}", right=True, places=STEPS),
+    Column("Tasks/s", lambda m: m.rate("tasks_per_s", 0), right=True, places=STEPS),
+    Column("Peak memory, MiB", lambda m: m.rate("peak_memory_mib", 0), right=True, places=STEPS),
+    Column("Roofline, ms", lambda m: m.rate("roofline_ms", 2), right=True, places=STEPS),
+    Column("Step / roofline", lambda m: m.rate("ratio_to_roofline", 2), right=True, places=STEPS),
+    Column("Public loop / step", lambda m: m.rate("times_faster_than_public_loop", 1), right=True, places=STEPS),
+    *map(_part, PARTS),
+    Column("What grows", lambda m: m.axis, places=GROWTH),
+    Column("Sizes", lambda m: ", ".join(map(str, m.grown["sizes"])), places=GROWTH),
+    Column("Whole step, ms", lambda m: ", ".join(f"{c:,.1f}" for c in m.grown["step_total_ms"]), places=GROWTH),
+    Column("Slope", lambda m: "" if m.grown["slope"] is None else f"{m.grown['slope']:.2f}", places=GROWTH),
+    Column("From", lambda m: m.setting["asked"], places=EVALUATION),
+    Column("Tasks", lambda m: f"{m.setting['tasks']:,}", places=EVALUATION),
+    Column("Seconds", lambda m: m.rate("seconds", 2), places=EVALUATION),
+    Column("Tasks/s", lambda m: m.rate("tasks_per_s", 0), places=EVALUATION),
+    Column("Measured", lambda m: m.link, places=(*STEPS, *GROWTH, *EVALUATION)),
+)
+
+
+def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Path) -> str:
+    """The newest measurements as a table, each with a link to its file; whole steps are followed by their parts."""
+    if name == "paths":
+        return paths_table(records, runs, folder.parent / "runs").markdown()
+    benchmark = "evaluation" if name == "evaluation" else "train_step"
+    found = _newest(folder, f"{runs.removesuffix('runs')}speed", benchmark, SPEED[name])
+    rows = [Measured(m.link, m.content, axis) for m in found for axis in AXES] if name == "growth" else found
+    tables = [Table(SPEED_COLUMNS, rows, name, empty=NOT_MEASURED)]
+    if name == "steps":
+        tables.append(Table(SPEED_COLUMNS, [m for m in found if set(PARTS) <= set(m.content["parts_ms"])], "parts"))
+    return "\n\n".join(filter(None, (table.markdown() for table in tables)))
+
+
+def step_times(folder: Path) -> dict[tuple[str, str], float]:
+    """Milliseconds of a step with the device to itself, by digest of the recipe and device: the last measured."""
+    found = _newest(folder, "", "train_step", SPEED["steps"])
+    ours = [m for m in found if not m.setting.get("plain") and "recipe_digest" in m.setting]
+    return {(m.setting["recipe_digest"], m.content["device"]): m.content["step_total_ms"] for m in ours}
+
+
+def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measured]:
+    """The last measurement of each recipe on each device; plain steps and features are rows of their own."""
+    kept: dict[tuple[str, ...], Measured] = {}
+    for content, name in _files(folder, "*.json"):
+        if content["benchmark"] == benchmark and needed in content:
+            measured = Measured(f"[{content['measured'][:10]}]({link}/{name})", content)
+            kept[(measured.recipe, content["device"], measured.setting.get("asked", ""))] = measured
+    return [kept[key] for key in sorted(kept)]
+
+
+def own_section(name: str, runs: str, folder: Path) -> str:
+    """The newest measurement as a table, with a link to its file."""
+    what, _, kind = name.partition(".")
+    stem = {"engines": f"fit.{kind}", "speed": "speed"}.get(what, f"test.{kind}")
+    if not (files := _files(folder, f"{stem}.*.json")):
+        return NOT_MEASURED
+    content, file = files[-1]
+    table = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": _ways, "speed": _speed}[what](content)
+    source = f"[{file}]({runs.removesuffix('runs')}own/{file})"
+    return f"{table.markdown()}\n\nMeasured {content['measured'][:10]}: {source}"
+
+
+def _engines(content: dict[str, Any]) -> Table[Any]:
+    """A row for each engine, the default ones by accuracy, then those that answer all queries together."""
+    at = str(content["chosen_at"])
+    ordered = sorted(content["engines"].items(), key=lambda item: -item[1][at]["accuracy"])
+    rows = sorted(ordered, key=lambda item: item[0].endswith(" transductive"))
+
+    def engine(row: tuple[str, Any]) -> str:
+        label = f"`{_engine(row[0])}`".replace(" transductive`", "`, transductive")
+        return label + (", **the default**" if row[0] == content["chosen"] else "")
+
+    def pictures(shots: str) -> Column[tuple[str, Any]]:
+        name = f"{shots} picture{'s' if shots != '1' else ''} of each class"
+        return Column(name, lambda row: percent(row[1][shots]["accuracy"], row[1][shots]["interval"]))
+
+    asked = content["protocols"][at]
+    note = (
+        f"Accuracy in %, ± 95 % interval over {content['tasks']} tasks of {asked['n_way']} validation classes, "
+        f"{asked['n_query']} queries of each."
+    )
+    return Table((Column("Engine", engine), *map(pictures, sorted(rows[0][1], key=int))), rows, note=note)
+
+
+def _engine(name: str) -> str:
+    """Its name today: no CML-BGNN but content memory was ever an engine with weights in the box."""
+    return name.replace(spellings.FIRST, spellings.TODAY, 1)
+
+
+def _test(content: dict[str, Any]) -> Table[Any]:
+    columns: tuple[Column[tuple[str, str, Mapping[str, float]]], ...] = (
+        Column("Pictures of each class", lambda row: row[0]),
+        Column("Answers", lambda row: row[1]),
+        Column("Accuracy, %", lambda row: percent(row[2]["accuracy"], row[2]["interval"])),
+        Column("ECE, %", lambda row: percent(row[2]["ece"], digits=1)),
+        Column("NLL", lambda row: f"{row[2]['nll']:.3f}"),
+    )
+    shots = sorted(content["shots"].items(), key=lambda item: int(item[0]))
+    reject = content["rejection"]
+    note = (
+        f"`{_engine(content['engine'])}`, {content['tasks']} tasks of 5 test classes; ECE: expected calibration "
+        f"error. Pictures of the task told from those of five other classes, with 5 pictures of each class: area "
+        f"under the ROC curve of familiarity {reject['auroc']:.3f} ± {reject['interval']:.3f}, of the largest class "
+        f"probability {reject['auroc_of_probability']:.3f}."
+    )
+    return Table(columns, [(n, label, found[key]) for n, found in shots for key, label in ANSWERS.items()], note=note)
+
+
+def _ways(content: dict[str, Any]) -> Table[Any]:
+    """More classes at once, with the plain nearest centroid beside them, and pictures of another kind."""
+
+    def accuracy(name: str, key: str) -> Column[tuple[str, Any]]:
+        return Column(name, lambda row: percent(row[1][key]["accuracy"], row[1][key]["interval"]))
+
+    columns: tuple[Column[tuple[str, Any]], ...] = (
+        Column("Classes at once", lambda row: row[0]),
+        accuracy("The default, %", "default"),
+        accuracy("Transductive, %", "transductive"),
+        accuracy("Nearest centroid, %", "centroids"),
+        Column("ECE of the default, %", lambda row: percent(row[1]["default"]["ece"], digits=1)),
+    )
+    plain = sorted(content["centroids"].items(), key=lambda item: int(item[0]))
+    of_five = ", ".join(f"{percent(found['accuracy'], found['interval'])} % from {shots}" for shots, found in plain)
+    note = (
+        f"5 pictures of each class. The plain nearest centroid of 5 classes: {of_five}. Birds told from photographs of "
+        f"none, both of 84 x 84 pixels: area under the ROC curve {content['rejection']['auroc_no_birds']:.3f}."
+    )
+    return Table(columns, sorted(content["ways"].items(), key=lambda item: int(item[0])), note=note)
+
+
+def _rounds(content: dict[str, Any]) -> Table[Any]:
+    found = content["rounds"]
+
+    def accuracy(place: int) -> Column[Sequence[float]]:
+        return Column(str(place + 1), lambda row: percent(row[place], digits=1))
+
+    note = (
+        f"Each round `partial_fit` adds one picture of each of 5 test classes; from the first to the last that is "
+        f"worth {100 * (found[-1] - found[0]):.1f} points."
+    )
+    return Table((Column("Round", lambda row: "Accuracy, %"), *map(accuracy, range(len(found)))), [found], note=note)
+
+
+def _speed(content: dict[str, Any]) -> Table[Any]:
+    side = content.get("setting", {}).get("size", 84)
+    rows = (
+        ("First call of a cold process, import and fit and predict", "cold_seconds", ".2f", " s"),
+        ("Warm `fit` + `predict`", "warm_seconds", ".3f", " s"),
+        (f"Pictures per second from files of {side}x{side}", "pictures_per_second", ".0f", ""),
+        ("1,000 pictures that were seen before, answered", "cached_seconds", ".2f", " s"),
+        ("`engram demo` usable in the browser", "page_seconds", ".2f", " s"),
+        ("Slowest action on the page", "slowest_action_seconds", ".2f", " s"),
+    )
+    columns = (
+        Column[Any]("What", lambda row: row[0]),
+        Column[Any]("Measured", lambda row: f"{content[row[1]]:{row[2]}}{row[3]}"),
+    )
+    note = f"5-way 5-shot, 75 queries; {content['device']}, load average {content['load_average']:.1f}."
+    return Table(columns, [row for row in rows if row[1] in content], note=note)

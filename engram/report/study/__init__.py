@@ -1,1 +1,0 @@
-"""Studies filled from records, as Markdown, figures and HTML."""

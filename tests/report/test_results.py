@@ -1,0 +1,248 @@
+"""Tables from made-up records: what is shown, what wins and what is marked."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+from result_records import make_evaluation, make_record, rows_of
+from study_ledger import add_record
+
+from engram.ledger import RunRecord
+from engram.methods import METHODS
+from engram.protocol import CLASS_ORDER_MARK
+from engram.recipes import load_recipe
+from engram.report import results
+from engram.report.results import PAGELESS, SUMMARY
+from engram.report.rows import result_rows
+from engram.report.sections import rebuild
+
+
+def results_table(records: Sequence[RunRecord], method: str) -> str:
+    return results.results_table(result_rows(records), method)
+
+
+def runs_list(records: Sequence[RunRecord], others: bool = False) -> str:
+    return results.runs_list(result_rows(records), others=others)
+
+
+def positions_tables(records: Sequence[RunRecord], method: str | None = None) -> str:
+    return results.positions_tables(result_rows(records), method)
+
+
+def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
+    return results.results_section(name, result_rows(records), runs)
+
+
+def test_a_row_has_every_number_and_a_link_to_its_record() -> None:
+    (row,) = rows_of(results_table([make_record(1, make_evaluation(0.51834))], "cml_bgnn"))
+    assert row == [
+        "conv4",
+        "miniImageNet, `cml_bgnn/mini_5w1s`",
+        "5-way 1-shot, 1 query per class, shuffled, T = 8",
+        "88.62 ± 0.43 (Table 1)",
+        "51.83 ± 0.42",
+        "0.031",
+        "12.3 (70,000 steps)",
+        "H200",
+        "[abcdef](results/runs/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json)",
+    ]
+
+
+def test_the_latest_of_equal_records_wins_whatever_their_order() -> None:
+    old, new = make_record(1, make_evaluation(0.41)), make_record(2, make_evaluation(0.52))
+    for records in ([old, new], [new, old]):
+        (row,) = rows_of(results_table(records, "cml_bgnn"))
+        assert row[4] == "52.00 ± 0.42"
+
+
+def test_another_protocol_or_another_seed_is_another_row() -> None:
+    other_seed = make_record(2, make_evaluation(0.43), recipe_digest="e1e1e1e1")
+    table = results_table(
+        [make_record(1, make_evaluation(0.41), make_evaluation(0.45, n_query=15)), other_seed], "cml_bgnn"
+    )
+    rows = rows_of(table)
+    assert len(rows) == 3
+    assert sum("settings d0d0d0" in r[1] for r in rows) == 1  # the two rows of one name are told apart
+    assert sum("settings e1e1e1" in r[1] for r in rows) == 1
+
+
+def test_failed_runs_are_rows_and_replace_nothing() -> None:
+    error = "loss became\nNaN | at step 12"
+    failed = make_record(2, status="failed", error=error, training={})
+    rows = rows_of(results_table([make_record(1, make_evaluation(0.41)), failed], "cml_bgnn"))
+    assert [r[4] for r in rows] == ["41.00 ± 0.42", r"**failed**: loss became NaN \| at step 12"]
+    assert rows[1][2] == "5-way 1-shot, 1 query per class, shuffled, T = 8"
+
+
+def test_an_interrupted_run_stands_until_a_later_one_finishes() -> None:
+    interrupted = make_record(1, status="interrupted")
+    assert rows_of(results_table([interrupted], "cml_bgnn"))[0][4] == "**interrupted**"
+    rows = rows_of(results_table([interrupted, make_record(2, make_evaluation(0.41))], "cml_bgnn"))
+    assert [r[4] for r in rows] == ["41.00 ± 0.42"]
+
+
+def test_class_order_rows_are_marked_and_no_other() -> None:
+    table = results_table(
+        [make_record(1, make_evaluation(0.88, slot_order="class-order"), make_evaluation(0.5))], "cml_bgnn"
+    )
+    shuffled, ordered = rows_of(table)
+    assert CLASS_ORDER_MARK in ordered[2] and CLASS_ORDER_MARK not in shuffled[2]
+    assert "not evidence that history helps" in table
+    assert "not evidence" not in results_table([make_record(1, make_evaluation(0.5))], "cml_bgnn")
+
+
+def test_the_papers_figure_stands_only_beside_its_own_setting() -> None:
+    table = results_table([make_record(1, make_evaluation(0.3, n_way=20), make_evaluation(0.5))], "cml_bgnn")
+    assert {r[2].split(",")[0]: r[3] for r in rows_of(table)} == {
+        "5-way 1-shot": "88.62 ± 0.43 (Table 1)",
+        "20-way 1-shot": "",
+    }
+
+
+def test_a_bench_over_features_shows_its_training_and_which_images_it_saw() -> None:
+    source = "features of conv4 by stage_one/mini_conv4, from 6d09"
+    part = {"iterations": 20, "seconds": 60.0, "features": f"{source}; the first 380 images of each class"}
+    trained = make_record(1, training=part)
+    bench = make_record(2, make_evaluation(0.4), kind="bench", training={"features": source}, trained_by=trained.run_id)
+    (row,) = rows_of(results_table([trained, bench], "cml_bgnn"))
+    assert row[1].endswith("`, trained on the first 380 images of each class") and row[6] == "1.0 (20 steps)"
+
+
+def test_positions_of_short_and_long_streams() -> None:
+    text = positions_tables([make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))])
+    short, long = text.split("\n\nAccuracy")
+    assert "Task 8 | ± at most |" in short and "| 50.7 | 1.1 |" in short
+    assert "Task 64 | Task 100 |" in long and "Task 3 |" not in long and "| 69.9 | 1.1 |" in long
+    assert positions_tables([make_record(1, make_evaluation(0.5, stream_length=1))]) == "No streams are recorded yet."
+    page = section_text("cml_bgnn", [make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))], "")
+    assert "stream of 8 tasks" in page and "stream of 100 tasks" not in page  # those are curves elsewhere
+
+
+def test_a_systems_own_published_figure_gets_a_column_only_where_there_is_one() -> None:
+    plain = make_record(1, make_evaluation(0.5))
+    assert "Published" not in results_table([plain], "cml_bgnn")
+    named = {"method": "maml", "recipe_name": "maml/mini_5w1s"}
+    table = results_table([make_record(2, make_evaluation(0.5), **named)], "maml")
+    assert "| Paper, % | Published, % | Ours, % |" in table
+    assert "| 48.70 ± 1.84 (Table 1) | 48.70 ± 1.84 | 50.00" in table
+    own = make_record(3, make_evaluation(0.5), **{**named, "method": "own:Method"})
+    assert "48.70" not in results_table([own], "own:Method")  # another method makes no claim to it
+
+
+def test_a_methods_page_leaves_out_settings_that_its_recipe_no_longer_has() -> None:
+    now = load_recipe("cml_bgnn/mini_5w1s").to_dict()
+    changed = {**now, "train": {**now["train"], "iterations": 7}}
+    other_seed = {**now, "train": {**now["train"], "seed": 5}}
+    settings = [(now, 0.5), (changed, 0.25), (other_seed, 0.75)]
+    records = [
+        make_record(number, make_evaluation(accuracy), recipe=recipe, recipe_digest=f"digest{number}")
+        for number, (recipe, accuracy) in enumerate(settings)
+    ]
+    page, everything = results_table(records, "cml_bgnn"), runs_list(records)
+    assert "50.00" in page and "75.00" in page and "25.00" not in page and "[other runs](../runs.md)" in page
+    assert all(figure in everything for figure in ("50.00", "75.00", "25.00"))
+    others = section_text("others", records, "results/runs")
+    assert "25.00" in others and "50.00" not in others and "75.00" not in others  # each stands in one place
+    alone = results_table(records[1:2], "cml_bgnn")  # nothing newer answers the question: it stays
+    assert "25.00" in alone and "[other runs]" not in alone
+    assert "50.0 " in positions_tables(records, "cml_bgnn") and "25.0 " not in positions_tables(records, "cml_bgnn")
+
+
+def test_the_list_of_all_runs_is_brief_and_keeps_failures() -> None:
+    failed = make_record(2, status="failed", error="out of memory", recipe_digest="other")
+    text = section_text("all", [make_record(1, make_evaluation(0.41)), failed], "runs")
+    assert text.startswith("| System | Data, recipe | Protocol | Ours, % | ECE | Record |")
+    assert [len(row) for row in rows_of(text)] == [6, 6] and "41.00 ± 0.42" in text and "**failed" in text
+    assert section_text("all", [], "runs") == section_text("others", [], "runs") == "No runs are recorded yet."
+
+
+def test_methods_without_a_page_are_among_the_others() -> None:
+    chance = make_record(1, make_evaluation(0.2), method="chance", recipe_digest="other")
+    records = [chance, make_record(2, make_evaluation(0.5))]
+    assert [row[3] for row in rows_of(section_text("others", records, "runs"))] == ["20.00 ± 0.42"]
+    missing = {stem for stem in METHODS if not (Path(__file__).parents[2] / "docs/methods" / f"{stem}.md").is_file()}
+    assert missing == set(PAGELESS)
+
+
+def test_positions_are_folded_on_a_methods_page() -> None:
+    text = section_text("cml_bgnn", [make_record(1, make_evaluation(0.41))], "runs")
+    table, folded = text.split("<details>")
+    assert "41.00 ± 0.42" in table and "by position in a stream of 8" in folded and folded.endswith("</details>")
+    assert "<details>" not in section_text("cml_bgnn", [make_record(1, make_evaluation(0.4, stream_length=1))], "runs")
+
+
+def test_a_run_from_before_a_change_of_its_method_says_so_and_gives_way_to_one_of_today() -> None:
+    recipe = load_recipe("cml_bgnn/mini_5w1s").to_dict()
+    old = make_record(1, make_evaluation(0.5), recipe=recipe, revision=0)
+    new = make_record(2, make_evaluation(0.6), recipe=recipe)
+    assert "revision 0, before: eq. 7" in results_table([old], "cml_bgnn")
+    table = results_table([old, new], "cml_bgnn")
+    assert "revision 0" not in table and "60.00" in table and "50.00" not in table
+    assert "50.00" in runs_list([old, new], others=True)
+
+
+QUICK = "cml_bgnn/glyphs_quick_class_order"
+
+
+def lines(records: list[RunRecord]) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(results.summary_csv(result_rows(records)))))
+
+
+def test_a_line_for_each_answer_with_its_seed_training_and_record(tmp_path: Path) -> None:
+    old = add_record(tmp_path, QUICK, 0.6, number=1)
+    new = add_record(tmp_path, QUICK, 0.7, number=2)
+    other = add_record(tmp_path, QUICK, 0.8, seed=222, number=3)
+    asked = add_record(tmp_path, QUICK, 0.5, ask={"slot_order": "shuffled"}, number=4, trained_by=new.run_id)
+    failed = add_record(tmp_path, QUICK, number=5, status="failed")
+    found = lines([old, new, other, asked, failed])
+    assert [line["seed"] for line in found] == ["111", "111", "222"]  # slots shuffled first, then in class order
+    bench, train, _ = found
+    assert bench["iterations"] == train["iterations"] == str(new.training["iterations"])
+    assert train["accuracy_percent"] == f"{100 * new.evaluations[0].metrics['accuracy']:.2f}"
+    assert "class order" in train["protocol"] and "shuffled" in bench["protocol"]
+    assert (tmp_path / bench["record"].removeprefix("runs/")).is_file()
+    assert train["settings"] == bench["settings"] == new.recipe_digest[:6] != other.recipe_digest[:6]
+
+
+def test_no_records_leave_the_header(tmp_path: Path) -> None:
+    header = results.summary_csv([])
+    assert header.startswith("recipe,method,dataset,protocol,accuracy_percent,") and header.count("\n") == 1
+
+
+def test_the_report_writes_it_and_check_tells_an_edit(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("<!-- results:begin all -->\n<!-- results:end -->\n")
+    add_record(tmp_path / "results/runs", QUICK, 0.6)
+    assert SUMMARY.as_posix() in rebuild(tmp_path, check=True) and not (tmp_path / SUMMARY).exists()
+    rebuild(tmp_path, check=False)
+    written = (tmp_path / SUMMARY).read_text()
+    assert rebuild(tmp_path, check=True) == [] and written.count("\n") == 2
+    (tmp_path / SUMMARY).write_text(written.replace("glyphs,", "mini,"))
+    assert rebuild(tmp_path, check=True) == ["results/summary.csv"]
+
+
+def run(folder: Path, number: int, accuracy: float, captured: bool | None, **changes: object) -> RunRecord:
+    correct = np.full((20, 1, 10), accuracy)
+    (folder / "tasks").mkdir(exist_ok=True)
+    np.savez_compressed(folder / f"tasks/{number}.npz", correct=correct)
+    evaluation = replace(make_evaluation(accuracy), tasks_file=f"tasks/{number}.npz")
+    training = {"iterations": 1500} | ({} if captured is None else {"captured": captured})
+    return make_record(number, evaluation, training=training, **changes)
+
+
+def test_the_newest_fast_and_plain_run_are_subtracted(tmp_path: Path) -> None:
+    old, fast = run(tmp_path, 1, 0.1, True), run(tmp_path, 3, 0.6, True)
+    plain, other = run(tmp_path, 2, 0.5, False), run(tmp_path, 4, 0.9, False, commit="later")
+    table = results.paths_table([fast, old, plain, other], "results/runs", tmp_path)
+    assert [(pair.fast, pair.plain) for pair in table.full] == [(fast, plain)]
+    (row,) = rows_of(table.markdown())
+    assert row[1] == "1,500" and row[5] == "+10.00 ± 0.00" and "(results/runs/" in row[3]
+
+
+def test_without_a_pair_there_is_no_table(tmp_path: Path) -> None:
+    records = [run(tmp_path, 1, 0.5, None), run(tmp_path, 2, 0.5, True), run(tmp_path, 3, 0.5, False, seed=7)]
+    assert results.paths_table(records, "r", tmp_path).markdown() == "Not measured yet."
