@@ -27,7 +27,7 @@ USUAL = warnings.formatwarning
 
 def main() -> None:
     """Entry point: bad input is one sentence on stderr and status 2, never a traceback."""
-    warnings.formatwarning = _formatted
+    warnings.formatwarning = _formatted  # type: ignore[assignment]
     try:
         app.cli(
             prog="engram",
