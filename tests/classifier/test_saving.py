@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +152,12 @@ def test_code_that_a_folder_names_is_not_run(copied: Path, monkeypatch: pytest.M
     change_and_seal(copied, method={**method, "method": "evil:Method"})
     with pytest.raises(EngramError, match="names the method 'evil:Method', code that is not Engram's"):
         FewShotClassifier.load(copied)
+
+
+def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
+    classifier = FewShotClassifier("proto_memory", "photographs").fit(*pictures(1))
+    own = replace(classifier.engine_.recipe, backbone="mine:Net")
+    classifier.engine_ = replace(classifier.engine_, recipe=own)
+    with pytest.raises(EngramError, match="this classifier names the backbone 'mine:Net', code that is not Engram's"):
+        classifier.save(tmp_path / "own")
+    assert not (tmp_path / "own").exists()
