@@ -6,7 +6,7 @@ import io
 import os
 import sys
 import warnings
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tyro
 
@@ -23,15 +23,15 @@ for command in (*TOOLS, import_public, list_, recipe, report, *OWN):
     app.command(name=command.__name__.strip("_").replace("_", "-"))(command)
 
 
+USUAL = warnings.formatwarning
+
+
 def main() -> None:
     """Entry point: bad input is one sentence on stderr and status 2, never a traceback."""
     for stream in (sys.stdout, sys.stderr):  # names of files may hold what no encoding has
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    usual = warnings.formatwarning
-    warnings.formatwarning = lambda message, category, *place: (
-        f"engram: {message}\n" if category is EngramWarning else usual(message, category, *place)
-    )
+    warnings.formatwarning = _formatted  # type: ignore[assignment]
     try:
         app.cli(
             prog="engram",
@@ -49,6 +49,11 @@ def main() -> None:
     except OSError as error:  # a disk, a permission: whatever no reader or writer has put better
         place = f"{error.filename}: " if error.filename else ""
         _end(f"engram: {place}{error.strerror or error}", 2)
+
+
+def _formatted(message: Warning | str, category: type[Warning], *place: Any) -> str:
+    """A warning of Engram is one sentence too; those of others are as they were."""
+    return f"engram: {message}\n" if category is EngramWarning else USUAL(message, category, *place)
 
 
 def _end(sentence: str, status: int) -> NoReturn:

@@ -44,8 +44,8 @@ class Calibration:
         """Where the numbers of an answer come from, in words."""
         if not self.held_out:
             fitted = "stored for these weights" if self.familiarity else "not fitted: take it as an order, not a share"
-            return f"confidence: {fitted}"
-        told = f"confidence: fitted on {self.held_out} remembered pictures, held out in turn"
+            return fitted
+        told = f"fitted on {self.held_out} remembered pictures, held out in turn"
         if self.tells_strangers is not None and self.tells_strangers < NO_BETTER:
             told += f"; pictures of other classes cannot be told from these (AUROC {self.tells_strangers:.2f})"
         return told

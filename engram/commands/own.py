@@ -50,7 +50,7 @@ def predict(
     for place, (_, why) in enumerate(answers.unreadable):
         _left_out(place, why)
     if not json:
-        print(answers.confidence, file=sys.stderr)
+        print(f"confidence: {answers.confidence}", file=sys.stderr)
 
 
 def _left_out(place: int, why: str) -> None:

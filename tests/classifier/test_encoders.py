@@ -89,6 +89,7 @@ def test_preprocessing_is_part_of_the_digest() -> None:
 @pytest.mark.extras
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_of_transformers(tmp_path: Path) -> None:
+    encoders._declare_operators()
     transformers = pytest.importorskip("transformers", reason="pip install transformers")
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -234,3 +235,12 @@ def test_a_model_by_another_path_is_the_same_model(copied: Path, tmp_path: Path)
     first.partial_fit(*pictures(1, ("nut",), seed=2)).save(tmp_path / "link")
     second.partial_fit(*pictures(1, ("rivet",), seed=3)).save(copied)
     assert FewShotClassifier.load(copied).memory_.counts.tolist() == [3, 4, 3, 1]
+
+
+def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
+    classifier = FewShotClassifier("proto_memory", "photographs").fit(*pictures(1))
+    own = replace(classifier.engine_.recipe, backbone="mine:Net")
+    classifier.engine_ = replace(classifier.engine_, recipe=own)
+    with pytest.raises(EngramError, match="this classifier names the backbone 'mine:Net', code that is not Engram's"):
+        classifier.save(tmp_path / "own")
+    assert not (tmp_path / "own").exists()
