@@ -56,6 +56,7 @@ def save(classifier: FewShotClassifier, folder: Path) -> Path:
     memory = classifier._known()
     described = _recipes(classifier.engine_)
     refuse_own_code(described, "this classifier", "keep your run folder and its pictures, and fit again")
+    named(classifier.engine_.encoder)  # refused before anything is written
     for label in memory.classes:
         check_plain(label)
     with disk.one_writer(folder):
