@@ -8,6 +8,7 @@ a named stream: a class gathers all pictures its name ever had, which is what th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from engram.classifier import reading
 from engram.classifier.calibration import Calibration, calibrate
 from engram.classifier.encoders import PictureEncoder
 from engram.classifier.engine import Answer, Engine
-from engram.classifier.habits import Habits
+from engram.classifier.habits import Habits, UnfitError, not_fitted, telling_values
 from engram.classifier.opening import open_engine
 from engram.classifier.pictures import Unreadable, listed
 from engram.classifier.rows import Rows
@@ -50,6 +51,7 @@ class FewShotClassifier(Habits):
 
     Attributes (after `fit`):
         classes_: the labels, in the order of the columns of `predict_proba`.
+        n_features_in_: numbers that the encoder sees of a picture, which may itself be of any size.
     """
 
     def __init__(
@@ -81,8 +83,8 @@ class FewShotClassifier(Habits):
         opened = self._open()
         memory = memories.nothing().add(*self._learnable(opened, X, y, unreadable))
         if len(memory.classes) < 2:
-            raise EngramError(
-                f"all {len(memory.labels)} pictures are of the class '{memory.classes[0]}': give at least 2 classes"
+            raise UnfitError(
+                f"all {len(memory.labels)} pictures are of one class, '{memory.classes[0]}': give at least 2 classes"
             )
         memory.check_size(opened.by_features, opened.recipe.method)
         with LEARNING:
@@ -145,18 +147,14 @@ class FewShotClassifier(Habits):
         """What the model does not know of each picture, and what the picture leaves open: see `Uncertainty`."""
         return split_entropy(self.answer(self.see(X), self.samples))
 
-    def score(self, X: Any, y: Any) -> float:
-        """Share of pictures whose class is named rightly."""
-        predicted = self.predict(X)
-        truth = memories.as_labels(y, len(predicted))
-        return float(np.mean([a == b for a, b in zip(predicted, truth, strict=True)]))
-
     def see(self, X: Any, unreadable: Unreadable | None = None) -> Tensor:
         """What the engine keeps of pictures: (n, ...), to be asked about with `answer`.
 
         With ``unreadable`` pictures that cannot be read are told to it and left out.
         """
-        seen = see_pictures(self.engine_, listed(X), unreadable) if self._known() else None
+        self._known()
+        with telling_values():
+            seen = see_pictures(self.engine_, listed(X), unreadable)
         return self.memory_.items[:0] if seen is None else seen
 
     def answer(self, seen: Tensor, samples: int = 0) -> Answer:
@@ -176,6 +174,12 @@ class FewShotClassifier(Habits):
         if getattr(self, "_sure", (None, None))[0] is not memory:
             self._sure = memory, calibrate(self.engine_, memory.items, memory.labels, len(memory.classes))
         return self._sure[1]
+
+    @property
+    def n_features_in_(self) -> int:
+        if not self._fitted:
+            raise AttributeError("n_features_in_ is known after fit(X, y)")
+        return prod(self.engine_.image_shape)
 
     @property
     def classes_(self) -> np.ndarray:
@@ -214,7 +218,7 @@ class FewShotClassifier(Habits):
 
     def _known(self) -> memories.Memory:
         if not self._fitted:
-            raise EngramError("this classifier has not seen any pictures yet: call fit(X, y) first")
+            raise not_fitted("this classifier has not seen any pictures yet: call fit(X, y) first")
         return self.memory_
 
     def _open(self) -> Engine:
@@ -226,9 +230,10 @@ class FewShotClassifier(Habits):
         """Pictures as `Memory.add` takes them: as the engine keeps them, labels, capacity and digests."""
         if self.capacity is not None and self.capacity < 1:
             raise EngramError(f"capacity = {self.capacity} but at least 1 picture of each class must be remembered")
-        pictures = listed(X)
-        labels = memories.as_labels(y, len(pictures))
-        if not labels:
-            raise EngramError("there are 0 pictures: give at least one of each class")
-        items, kept, digests = see_labelled(engine, pictures, labels, unreadable)
+        with telling_values():
+            pictures = listed(X)
+            labels = memories.as_labels(y, len(pictures))
+            if not labels:
+                raise EngramError("there are 0 pictures: give at least one of each class")
+            items, kept, digests = see_labelled(engine, pictures, labels, unreadable)
         return items, kept, self.capacity, digests

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,11 +195,16 @@ def in_half(items: Tensor) -> Tensor:
 
 def as_labels(y: Any, n_pictures: int) -> list[Any]:
     """One plain Python label for each picture; numbers of both are told where they differ."""
+    if hasattr(y, "__array__") and not hasattr(y, "__iter__"):
+        y = np.asarray(y)
+    if y is None or (isinstance(y, np.ndarray | Tensor) and y.ndim != 1):
+        shape = f"has the shape {tuple(y.shape)}" if y is not None else "is None"
+        raise EngramError(f"a classifier requires y to be passed, but the target y {shape}: give one label a picture")
     labels = [value.item() if isinstance(value, np.generic | Tensor) else value for value in y]
     if len(labels) != n_pictures:
         raise EngramError(f"there are {n_pictures} pictures but {len(labels)} labels: give one label for each picture")
     for place, label in enumerate(labels):
-        if label is None or label != label:  # NaN is the one value that differs from itself
+        if label is None or label != label or label in (inf, -inf):  # NaN is the one value that differs from itself
             raise EngramError(f"label {place} of y is missing ({label}): give one label for each picture")
     return labels
 

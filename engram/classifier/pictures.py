@@ -28,6 +28,8 @@ def listed(X: Any) -> Sequence[Any]:
         raise EngramError(f"X is one {type(X).__name__} where a list of pictures is needed: put it into a list")
     if isinstance(X, Tensor):
         X = X.detach().cpu().numpy()
+    if hasattr(X, "__array__") and not hasattr(X, "__len__"):
+        X = np.asarray(X)
     if isinstance(X, np.ndarray) and X.dtype != object and X.dtype.kind not in "US" and X.ndim not in (3, 4):
         raise EngramError(
             f"X has the shape {X.shape} where pictures are (n, height, width), (n, height, width, 3) or "

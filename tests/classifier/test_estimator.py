@@ -87,7 +87,7 @@ def test_any_labels(labels: list) -> None:
     ("X", "y", "sentence"),
     [
         ([np.zeros((9, 9, 3), np.uint8)] * 3, ["a", "b"], "there are 3 pictures but 2 labels"),
-        ([np.zeros((9, 9, 3), np.uint8)] * 3, ["a", "a", "a"], "all 3 pictures are of the class 'a': give at least 2"),
+        ([np.zeros((9, 9, 3), np.uint8)] * 3, ["a", "a", "a"], "all 3 pictures are of one class, 'a': give at least 2"),
         ([np.zeros((9, 9, 3), np.uint8)] * 2, ["a", None], "label 1 of y is missing"),
         ([np.zeros((9, 9, 3), np.uint8)] * 2, ["a", float("nan")], "label 1 of y is missing"),
         ([], [], "there are 0 pictures"),
@@ -107,7 +107,7 @@ def test_what_failed_changes_nothing(fitted: FewShotClassifier) -> None:
     before = fitted.memory_
     with pytest.raises(EngramError, match="cannot be read"):
         fitted.partial_fit([*pictures(1)[0], "missing.png"], ["a", "b", "c", "d"])
-    with pytest.raises(EngramError, match="all 1 pictures are of the class"):
+    with pytest.raises(EngramError, match="all 1 pictures are of one class"):
         fitted.fit(pictures(1)[0][:1], ["bolt"])
     assert fitted.memory_ is before
 

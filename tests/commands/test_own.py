@@ -67,7 +67,7 @@ def test_bad_input_is_one_sentence(project: Project) -> None:
     assert "leads back to" in project.run("predict", "--support", "support", "new").sentence
     (project.root / "support" / "loop").unlink()
     class_folders(project.root / "single", 2, ("bolt",))
-    assert "all 2 pictures are of the class 'bolt'" in project.run("predict", "--support", "single", "new").sentence
+    assert "all 2 pictures are of one class, 'bolt'" in project.run("predict", "--support", "single", "new").sentence
     assert "does not exist or is no folder" in project.run("predict", "--support", "nowhere", "new").sentence
     assert "holds no class folders" in project.run("remember", "model", "--support", "new/bolt").sentence
     assert "give either --support" in project.run("predict", "new").sentence
