@@ -61,14 +61,22 @@ def open_engine(
         return _on_encoder(name, eye, entry, settings or {}, transductive, where)
     checkpoint = load(WEIGHTS / boxed.encoder if boxed else _run_folder(weights))
     known = (checkpoint.state.method, *(boxed.heads if boxed else ()))
-    name = spellings.engine_today(engine, known) or (boxed.engine if boxed else checkpoint.state.method)
+    fitting, crop = boxed or _tuned(checkpoint.recipe), checkpoint.recipe.data.crop or None
+    name = spellings.engine_today(engine, known) or (fitting.engine if fitting else checkpoint.state.method)
     if name != checkpoint.state.method or name in (boxed.heads if boxed else ()):
-        eye = Eye(load_method(checkpoint, where, "fp32").backbone, checkpoint.recipe, checkpoint.state.image_shape)
-        return _on_encoder(name, eye, boxed, settings or {}, transductive, where)
+        encoder = load_method(checkpoint, where, "fp32").backbone
+        eye = Eye(encoder, checkpoint.recipe, checkpoint.state.image_shape, crop)
+        return _on_encoder(name, eye, fitting, settings or {}, transductive, where)
     recipe = _with_settings(checkpoint.recipe, settings or {}, transductive)
     method = build_method(recipe, checkpoint.state.image_shape, where, "fp32")
     _load(method, checkpoint.tensors("weights"), f"the weights in {checkpoint.folder}")
-    return Engine(method.eval(), recipe, checkpoint.state.image_shape, **_boxed_extras(boxed, name, transductive))
+    extras = _boxed_extras(boxed, name, transductive)
+    return Engine(method.eval(), recipe, checkpoint.state.image_shape, crop=crop, **extras)
+
+
+def _tuned(recipe: Recipe) -> Boxed | None:
+    """What goes with the packaged encoder goes with one that a stage one fitted to pictures of one's own."""
+    return box()["imagenet"] if (recipe.method, recipe.backbone_weights) == ("stage_one", "imagenet") else None
 
 
 def _eye(weights: str | Path | PictureEncoder, device: torch.device) -> Eye:

@@ -44,7 +44,7 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
 
     run = call(recipe, **options.given())
     Console().print(record_table(run.record).terminal())
-    print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")
+    print(*run.remarks, f"checkpoints: {run.folder}", f"record: {run.record_file}", sep="\n")
     if run.record.note != options.note:  # what went wrong on the way
         print(f"engram: {run.record.note}", file=sys.stderr)
     if run.record.status == "interrupted":

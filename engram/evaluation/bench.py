@@ -54,7 +54,7 @@ def bench(
     with trusting_code(how.trust_code):
         source = resolve_model(name, how.recipe, on_features, samples, how.query_statistics, how.which_weights)
     check_results_folder(results)
-    opened = store or open_stores(source.asked.data.dataset, (how.split,), how.data, how.features)[how.split]
+    opened = store or open_stores(source.asked.data, (how.split,), how.data, how.features)[how.split]
     protocols = protocols_of(source.asked, how.split, **changes)
     for protocol in protocols:
         protocol.check(opened)

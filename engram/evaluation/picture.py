@@ -73,7 +73,7 @@ def write_picture(model: str, out: Path, data: Path | None = None, device: str =
     where = choose_device(device)
     _check_place(out)
     source = resolve_model(str(model_folder(model)), None)
-    store = open_stores(source.asked.data.dataset, ("test",), data, None)["test"]
+    store = open_stores(source.asked.data, ("test",), data, None)["test"]
     arrays = episode_arrays(source.build(store).to(where), store, where)
     out.parent.mkdir(parents=True, exist_ok=True)
     kept = {key: value for key, value in arrays.items() if value is not None}

@@ -96,10 +96,15 @@ class RunRecord:
     def summary(self) -> str:
         """``proto_net/glyphs_quick, train finished, seed 111, 97.31 ± 0.42 %``"""
         name = self.recipe_name if "/" in self.recipe_name else f"{self.method} {self.recipe_name}"
-        words = [name, f"{self.kind} {self.status}", f"seed {self.seed}"]
+        words = [name, f"{self.kind} {self.ending}", f"seed {self.seed}"]
         if self.accuracy is not None:
             words.append(f"{100 * self.accuracy:.2f}" + (f" ± {100 * self.interval:.2f} %" if self.interval else " %"))
         return ", ".join(words)
+
+    @property
+    def ending(self) -> str:
+        """The status in words: a run that used up its minutes has finished, but not all of its steps."""
+        return "stopped by its minutes" if self.training.get("stopped_by") == "max_minutes" else self.status
 
     def __repr__(self) -> str:
         return f"RunRecord({self.run_id}: {self.summary})"

@@ -25,7 +25,7 @@ MOMENTUM = 0.01
 @dataclass(frozen=True)
 class StageOneConfig:
     n_base_classes: int = 64
-    """rows of the base classifier; at least the classes of the training split"""
+    """rows of the base classifier; at least the classes of the training split; 0 = as many as it has"""
     head: Literal["linear", "cosine"] = "linear"
     """cosine: weights and features of length 1, logits times temperature ("Baseline++")"""
     label_smoothing: float = 0.0
@@ -101,9 +101,10 @@ class StageOne(EmbeddingMethod):
 
     def __init__(self, backbone: nn.Module, config: StageOneConfig) -> None:
         super().__init__(backbone, config)
-        check_within(config, n_base_classes=2, turned=(0, 1), turning_weight=0, mixup=0, distillation=(0, 1))
+        check_within(config, turned=(0, 1), turning_weight=0, mixup=0, distillation=(0, 1))
         check_settings(
             config,
+            ("n_base_classes", config.n_base_classes == 0 or config.n_base_classes >= 2, "at least 2 is needed"),
             ("label_smoothing", 0 <= config.label_smoothing < 1, "it lies from 0 to below 1"),
             ("temperature", config.temperature > 0, "it must be above 0"),
             ("mixup", not (config.mixup and config.turned == 1), "turned = 1 leaves no image to mix"),

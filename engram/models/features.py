@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rich.progress import track
 from torch import Tensor
 
 from engram.data.datasets import open_split
+from engram.data.formats.folder import FolderOptions
 from engram.data.formats.form import SplitSource
 from engram.data.pixels import Crop, augment
 from engram.data.store import MIRRORED, Store
@@ -23,7 +25,7 @@ from engram.errors import EngramError
 from engram.machine.device import choose_device
 from engram.models.checkpoint import Checkpoint, WhichWeights, load, load_method
 from engram.nn.encoder import Mirrored
-from engram.recipes.schema import Recipe
+from engram.recipes.schema import DataSettings, Recipe
 from engram.types import Method
 
 SPLITS = ("train", "val", "test")
@@ -91,7 +93,8 @@ def write_features(
     found, where = load(checkpoint), choose_device(device)
     method = load_method(found, where, which_weights=which_weights)
     name = dataset or found.recipe.data.dataset
-    opened = {s: stores[s] if stores else open_split(name, s, data) for s in splits}
+    opened = stores or open_stores(replace(found.recipe.data, dataset=name), splits, data)
+    opened = {split: opened[split] for split in splits}
     for store in opened.values():
         _check_images(checkpoint, found, store)
     _check_ways(found.recipe, opened.values(), views, augmented)
@@ -159,11 +162,12 @@ def _write(folder: Path, store: Store, features: np.ndarray, origin: str, quiet:
 
 
 def open_stores(
-    dataset: str, splits: Sequence[str], data: str | Path | None = None, features: str | Path | None = None
+    asked: DataSettings, splits: Sequence[str], data: str | Path | None = None, features: str | Path | None = None
 ) -> dict[str, Store]:
     """The splits of a dataset as images, or as the features that `write_features` left in a folder."""
     if features is None:
-        return {split: open_split(dataset, split, Path(data) if data else None) for split in splits}
+        how = FolderOptions(asked.image_size, crop=asked.crop or None)
+        return {s: open_split(asked.dataset, s, Path(data) if data else None, options=how) for s in splits}
     features = Path(features)
     for split in splits:
         if not (features / split / "store.json").is_file():

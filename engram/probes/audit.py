@@ -167,7 +167,7 @@ def audit_model(model: str | Path = "", *, store: Store | None = None, **options
     with trusting_code(how.trust_code):
         source = resolve_model(model_name(model, how.method), how.recipe, how.features is not None)
     check_results_folder(results)
-    opened = store or open_stores(source.asked.data.dataset, (how.split,), how.data, how.features)[how.split]
+    opened = store or open_stores(source.asked.data, (how.split,), how.data, how.features)[how.split]
     tested = protocols_of(source.asked)[0]
     setting: dict[str, Any] = {key: getattr(tested, key) for key in OF_RECIPE}
     setting |= {key: value for key, value in options.items() if key in DRAWN and value is not None}

@@ -22,7 +22,8 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         if too_small := below_least(tasks):
             raise EngramError(f"{where} [{name}]: {too_small}")
     for table, settings, least, keys in (
-        ("data", data, 0, ("class_batch",)),
+        ("data", data, 0, ("class_batch", "crop")),
+        ("data", data, 1, ("image_size",)),
         ("train", train, 1, ("iterations", "sequences", "validate_every", "validation_sequences")),
         ("train", train, 0, ("seed", "learning_rate", "weight_decay", "momentum", "schedule_factor", "clip_value")),
     ):
@@ -65,6 +66,10 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         )
     if train.betas and not (len(train.betas) == 2 and all(0 <= beta < 1 for beta in train.betas)):
         raise EngramError(f"{where} [train]: betas = {list(train.betas)} but it takes two numbers from 0 to below 1")
+    if not data.crop <= 1:
+        raise EngramError(f"{where} [data]: crop = {data.crop} but it is a share of the picture, up to 1")
+    if not 0 <= train.head_first < 1:
+        raise EngramError(f"{where} [train]: head_first = {train.head_first} but it lies from 0 (none) to below 1")
     if not 0 <= train.average < 1:
         raise EngramError(f"{where} [train]: average = {train.average} but it lies from 0 (none) to below 1")
     for table, fraction in (("data", data.labelled_fraction), ("test", test.labelled_fraction)):

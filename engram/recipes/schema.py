@@ -19,6 +19,7 @@ LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milesto
 LATER |= {"train_classes"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
 LATER |= {"query_balance", "dirichlet_alpha", "average", "crop_area", "crop_aspect", "teacher"}
+LATER |= {"image_size", "crop", "head_first"}
 LATER |= {*LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
@@ -29,6 +30,10 @@ class DataSettings(Tasks):
 
     dataset: str
     """glyphs, miniimagenet, tieredimagenet, omniglot, omniglot-alphabets, or folder:PATH"""
+    image_size: int = 84
+    """side of the pictures of folder:PATH as they are stored; other datasets have a size of their own"""
+    crop: float = 0.0
+    """share of the short side that is cut out of their middle, such as 0.875; 0 = the whole picture, squeezed"""
     n_query: int = 1
     """queries per class"""
     n_query_range: tuple[int, ...] = ()
@@ -87,6 +92,8 @@ class TrainSettings:
     """queries per class in validation; 0 = the first of [test] n_query. More of them choose weights by less chance."""
     freeze_backbone: bool = False
     """the backbone stays as it is, in evaluation mode; the rest is trained"""
+    head_first: float = 0.0
+    """share of the schedule for which the backbone stays as it is while the head finds its place; then both learn"""
     teacher: str = ""
     """run or checkpoint folder of an earlier stage one over the same classes: stage one learns from its answers beside
     the labels; "" = none"""

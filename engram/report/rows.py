@@ -166,7 +166,7 @@ def record_table(record: RunRecord) -> Table[Evaluation]:
         "accuracy, %", lambda e: percent(e.metrics["accuracy"], e.metrics["interval"]), right=True
     )
     columns = (Column("protocol", protocol), accuracy, *map(metric, ("NLL", "ECE", "Brier")))
-    return Table(columns, record.evaluations, title=f"{record.recipe_name}, {record.status}")
+    return Table(columns, record.evaluations, title=f"{record.recipe_name}, {record.ending}")
 
 
 def comparison_table(first: str, second: str, rows: Sequence[Mapping[str, Any]]) -> Table[Mapping[str, Any]]:

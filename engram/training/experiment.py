@@ -34,6 +34,7 @@ from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.recipes.protocols import protocols_of
 from engram.training.loop import Limits, OnValidation, Running, TrainOutcome
 from engram.training.loop import train as run_loop
+from engram.training.start import count_base_classes
 from engram.types import Method
 
 CHANGES = {
@@ -66,6 +67,23 @@ class TrainedRun:
     def interval(self) -> float | None:
         """Half-width of the 95 % interval of `accuracy`."""
         return self.record.interval
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Whether training helped an encoder that was there before, and whether its minutes cut it short."""
+        told, said = self.record.training, []
+        before, best = told.get("frozen_accuracy"), told["best_accuracy"]
+        if before is not None and best > before:
+            said.append(f"validation classes: {before:.2%} with the encoder as it came, {best:.2%} trained")
+        elif before is not None:
+            said.append(
+                f"training does not help: validation classes are answered best, {before:.2%}, with the encoder as it "
+                f"came, and that was kept"
+            )
+        if told["stopped_by"] == "max_minutes":
+            asked = self.record.recipe["train"]["iterations"]
+            said.append(f"not all of its steps were made: the minutes ended at step {told['iterations']} of {asked}")
+        return tuple(said)
 
     def __repr__(self) -> str:
         return f"TrainedRun({self.record.summary}, folder={str(self.folder)!r})"
@@ -114,7 +132,8 @@ def train(
     _check_before(chosen, results)
     where = choose_device(how.device)
     folder = Path(how.out or Path("runs") / _folder_name(chosen))
-    opened = stores or open_stores(chosen.data.dataset, SPLITS, how.data, how.features)
+    opened = stores or open_stores(chosen.data, SPLITS, how.data, how.features)
+    chosen = count_base_classes(chosen, opened["train"])
     if how.features:
         check_maker(opened["train"], chosen)
     for protocol in protocols_of(chosen) if how.test else ():

@@ -152,7 +152,10 @@ class _Loop:
             if self.limits.share_spent(self._spent) >= 1 and trainer.iteration > trainer.first_iteration:
                 reason = "max_minutes"
                 break
-            trainer.step(self._schedule_progress())
+            progress = self._schedule_progress()
+            if trainer.update.held and progress >= settings.head_first and trainer.validated != trainer.iteration:
+                self._validate()  # the last answers of the backbone as it came
+            trainer.step(progress)
             self._tell_what_is_slow()
             if trainer.device.type == "cpu" or trainer.iteration % READ_EVERY == 0:
                 self._look(lag=trainer.device.type == "cuda")
@@ -233,5 +236,6 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
         "captured": trainer.stepper.graph is not None,
         "stopped_by": stopped_by,
         "resumed_from": trainer.resumed_from,
+        **({} if trainer.frozen_accuracy is None else {"frozen_accuracy": trainer.frozen_accuracy}),
         "card": asdict(trainer.method.card),
     }

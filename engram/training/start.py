@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -168,6 +169,14 @@ def _found(weights: str, recipe: Recipe, absent: str, or_else: str = "") -> Chec
 
 def _digest(found: Checkpoint) -> str:
     return found.state.digests[found.weights_part()][:16]
+
+
+def count_base_classes(recipe: Recipe, store: Store) -> Recipe:
+    """[method] n_base_classes = 0 becomes the number of training classes, which the data alone knows."""
+    if recipe.method_settings.get("n_base_classes") != 0:
+        return recipe
+    classes = store.classes(recipe.data.train_classes).n_classes
+    return replace(recipe, method_settings=recipe.method_settings | {"n_base_classes": classes})
 
 
 def check_base_classes(method: Method, store: Store) -> None:

@@ -46,6 +46,16 @@ class Update:
         )
         self.parameters = [p for group in self.optimisers[0].param_groups for p in group["params"]]
 
+        self.held = False
+
+    def hold(self, held: bool) -> None:
+        """The backbone stays as it is while ``held``: without gradients its weights are passed over."""
+        if held != self.held:
+            self.held = held
+            for parameter in {*self.method.backbone.parameters()} & {*self.parameters}:
+                parameter.requires_grad_(not held)
+            self.method.backbone.train(not held)
+
     def __call__(self, batch: TrainBatch) -> tuple[tuple[str, ...], Tensor]:
         """``loss`` is the sum of the objectives' totals; their terms follow, in the same order."""
         parts = micro_batches(batch, self.micro_batch)

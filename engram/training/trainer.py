@@ -53,7 +53,7 @@ class Trainer:
         check_base_classes(self.method, stores["train"])
         if self.settings.freeze_backbone:
             self.method.backbone.requires_grad_(False)
-        self.captured = device.type == "cuda" and not plain
+        self.captured = device.type == "cuda" and not plain and not self.settings.head_first
         self.update = Update(self.method, self.settings, device, self.captured, micro_batch)
         self.protocol = training_protocol(recipe).for_store(stores["train"])
         check_ranges(stores["train"], self.protocol, training_ranges(recipe))
@@ -67,6 +67,7 @@ class Trainer:
         self.learning_rate = self.settings.learning_rate
         self.curves: dict[str, list[float]] = {}
         self.best_accuracy: float | None = None
+        self.frozen_accuracy: float | None = None
         self.chosen: checkpoints.Chosen = "weights"
         self.best_iteration = 0
         self.earlier_seconds = self.earlier_validation_seconds = self.validation_seconds = 0.0
@@ -98,7 +99,7 @@ class Trainer:
 
     def _training_mode(self) -> None:
         self.method.train()
-        if self.settings.freeze_backbone:
+        if self.settings.freeze_backbone or self.update.held:
             self.method.backbone.eval()  # else running statistics would still move, and dropout still drop
 
     def _restore(self, saved: checkpoints.Checkpoint) -> None:
@@ -126,6 +127,7 @@ class Trainer:
     def step(self, progress: float) -> None:
         """One update. Nothing here waits for the device."""
         settings = self.settings
+        self.update.hold(progress < settings.head_first)
         factor = learning_rate_factor(settings, self.iteration, progress)
         self.learning_rate = settings.learning_rate * factor
         for optimiser in self.update.optimisers:
@@ -176,6 +178,8 @@ class Trainer:
             self.curves.setdefault(name, []).append(value)
         self.window.reset()
         self.validated = self.iteration
+        if self.update.held:
+            self.frozen_accuracy = result.metrics["accuracy"]
         better = self.best_accuracy is None or result.metrics["accuracy"] > self.best_accuracy
         if better:
             self.best_accuracy, self.best_iteration = result.metrics["accuracy"], self.iteration

@@ -26,6 +26,7 @@ from engram.ledger.records import Evaluation, _seal
 from engram.models.checkpoint import load
 from engram.models.features import open_stores
 from engram.protocol import Protocol
+from engram.recipes.schema import DataSettings
 
 SEED = int(os.environ.get("ENGRAM_FAULTS_SEED", 1))
 MOST = int(os.environ.get("ENGRAM_FAULTS", 60))
@@ -91,7 +92,7 @@ def test_feature_stores(tmp_path: Path) -> None:
 
     def use(content: Any) -> None:
         (folder / "store.json").write_text(json.dumps(content))
-        store = open_stores("toy", ("test",), features=folder.parent)["test"]
+        store = open_stores(DataSettings("toy"), ("test",), features=folder.parent)["test"]
         protocol = Protocol("toy", n_way=2, n_sequences=2).for_store(store)
         episodes_at(store, frozen_tasks(store, protocol), 2, "cpu")
 

@@ -18,7 +18,7 @@ from engram.models.checkpoint import load, load_method
 from engram.models.features import open_stores, write_features
 from engram.models.packing import attach
 from engram.protocol import Protocol
-from engram.recipes.schema import Recipe, TestSettings
+from engram.recipes.schema import DataSettings, Recipe, TestSettings
 from engram.training.experiment import train
 
 CPU = torch.device("cpu")
@@ -100,7 +100,7 @@ def test_what_is_kept_of_whom(tmp_path: Path, encoder: Path, head: Path) -> None
 def test_its_encoder_makes_the_same_features_again(tmp_path: Path, encoder: Path, features: Path, head: Path) -> None:
     attach(head, encoder, tmp_path / "whole", half=False)
     again = write_features(tmp_path / "whole", tmp_path / "again", stores=stores(), device="cpu", quiet=True)
-    for split, store in open_stores("toy", ("train", "val", "test"), features=features).items():
+    for split, store in open_stores(DataSettings("toy"), ("train", "val", "test"), features=features).items():
         assert torch.allclose(store.images, again[split].images.float(), rtol=1e-2, atol=1e-2)
 
 

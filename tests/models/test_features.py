@@ -18,7 +18,7 @@ from engram.errors import EngramError
 from engram.evaluation.bench import bench
 from engram.models.checkpoint import load, load_method
 from engram.models.features import extract_features, open_stores, write_features
-from engram.recipes.schema import TestSettings
+from engram.recipes.schema import DataSettings, TestSettings
 from engram.report.rows import trained_part
 from engram.training.experiment import train
 
@@ -98,7 +98,7 @@ def test_methods_train_and_are_measured_on_features(
 def test_what_does_not_fit_is_told(tmp_path: Path, run: Path) -> None:
     with pytest.raises(EngramError, match=f"there are no features of val in {tmp_path}: write them"):
         write_features(run, tmp_path, splits=("train",), stores=stores(), device="cpu", quiet=True)
-        open_stores("toy", ("train", "val"), features=tmp_path)
+        open_stores(DataSettings("toy"), ("train", "val"), features=tmp_path)
     narrow = {"test": Store.from_arrays(torch.zeros(12, 1, 8, 8, dtype=torch.uint8), [6, 6], "toy", "test")}
     with pytest.raises(EngramError, match=r"was trained on images of 1x10x10 but those of toy test are 1x8x8"):
         write_features(run, tmp_path / "other", splits=("test",), stores=narrow, device="cpu", quiet=True)
@@ -109,7 +109,7 @@ def test_features_of_another_split_or_encoder_are_refused(tmp_path: Path, featur
     shutil.copytree(features, tmp_path / "moved")
     shutil.copytree(features / "train", tmp_path / "moved" / "val", dirs_exist_ok=True)
     with pytest.raises(EngramError, match="moved/val holds features of train, not of val: write them again"):
-        open_stores("toy", ("train", "val"), features=tmp_path / "moved")
+        open_stores(DataSettings("toy"), ("train", "val"), features=tmp_path / "moved")
     start = changed(backbone="conv4", backbone_weights="runs/stage_one.mini_conv4")
     told = (
         r"builds on conv4 \(runs/stage_one.mini_conv4\) but these are features of toy_run:Small: .* --backbone toy_run"
@@ -128,8 +128,8 @@ def test_splits_of_two_encoders_are_refused(tmp_path: Path, features: Path) -> N
     described["source"] = described["source"].replace(" by ", " by another/recipe, run 1, not ")
     (mixed / "test" / "store.json").write_text(json.dumps(described))
     with pytest.raises(EngramError, match="write all splits with one encoder"):
-        open_stores("toy", ("train", "val", "test"), features=mixed)
-    assert set(open_stores("toy", ("train", "val"), features=mixed)) == {"train", "val"}
+        open_stores(DataSettings("toy"), ("train", "val", "test"), features=mixed)
+    assert set(open_stores(DataSettings("toy"), ("train", "val"), features=mixed)) == {"train", "val"}
 
 
 def test_a_head_is_not_asked_on_features_of_another_run(tmp_path: Path, features: Path) -> None:
@@ -192,7 +192,7 @@ def test_training_images_are_written_in_views_of_their_own(tmp_path: Path) -> No
     assert train_split.maker == plain["train"].maker == three["test"].maker
     said_of_it = "each image in 3 views under augmentation (standard)"
     assert trained_part({"features": train_split.info.source}) == said_of_it
-    assert set(open_stores("toy", ("train", "test"), features=tmp_path / "1")) == {"train", "test"}
+    assert set(open_stores(DataSettings("toy"), ("train", "test"), features=tmp_path / "1")) == {"train", "test"}
 
 
 @pytest.mark.parametrize(

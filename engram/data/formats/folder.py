@@ -43,6 +43,8 @@ class FolderOptions:
     fractions: tuple[float, float] = (0.64, 0.16)
     """Of train and val; test has the rest."""
     split_file: Path | None = None
+    crop: float | None = None
+    """share of the short side that is cut out of the middle; None: the whole, squeezed"""
 
 
 def find_folder(root: Path, options: FolderOptions = FolderOptions()) -> Form:  # noqa: B008 - frozen
@@ -63,9 +65,10 @@ def find_folder(root: Path, options: FolderOptions = FolderOptions()) -> Form:  
     files = (*lists, *(folder for classes in splits.values() for folder in classes))
 
     def read(split: str) -> SplitReading:
-        return _read_split(root, split, splits[split], shape)
+        return _read_split(root, split, splits[split], shape, options.crop)
 
-    return Form(name, root, files, tuple(splits), read, True, f"{shape} {options.seed} {options.fractions}")
+    told = f"{shape} {options.seed} {options.fractions}" + (f" {options.crop}" if options.crop else "")
+    return Form(name, root, files, tuple(splits), read, True, told)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -186,7 +189,9 @@ def class_pictures(root: Path) -> dict[str, list[Path]]:
     return {folder.name: pictures_in(folder)[0] for folder in classes}
 
 
-def _read_split(root: Path, split: str, classes: list[Path], shape: tuple[int, ...]) -> SplitReading:
+def _read_split(
+    root: Path, split: str, classes: list[Path], shape: tuple[int, ...], crop: float | None
+) -> SplitReading:
     if len(classes) < CLASSES_PER_SPLIT:
         raise EngramError(
             f"the {split} split of {root} has {len(classes)} of the at least {CLASSES_PER_SPLIT} classes that a "
@@ -200,7 +205,7 @@ def _read_split(root: Path, split: str, classes: list[Path], shape: tuple[int, .
         images.append(chosen)
 
     def read_class(index: int) -> Iterator[np.ndarray]:
-        return (decode_image(path, str(path), shape) for path in images[index])
+        return (decode_image(path, str(path), shape, crop) for path in images[index])
 
     counts = tuple(len(paths) for paths in images)
     source = SplitSource(tuple(folder.name for folder in classes), counts, read_class, shape)

@@ -11,6 +11,7 @@ import hashlib
 import io
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +33,7 @@ STAGES = (
     (6, 320, 3, 1, 1),
 )
 """expansion, channels, kernel, stride of the first block, blocks"""
+LAYERS = 2 + sum(blocks for *_, blocks in STAGES)
 
 
 def convolved(
@@ -69,12 +71,13 @@ class MBConv(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """``image_size``: pictures of another size are first scaled to it.
+    """``image_size``: pictures of another size are first scaled to it. ``trained_layers``: the last of its 18 layers
+    that training changes; where that is not all of them, the statistics of every norm stay as they are too.
 
     Shapes: (n, 3, h, w) -> (n, 1280)
     """
 
-    def __init__(self, image_shape: tuple[int, ...], image_size: int = 224) -> None:
+    def __init__(self, image_shape: tuple[int, ...], image_size: int = 224, trained_layers: int = LAYERS) -> None:
         super().__init__()
         if image_shape[0] != 3:
             raise EngramError(f"efficientnet_lite0 sees pictures of 3 channels, not of {image_shape[0]}: store RGB")
@@ -85,7 +88,11 @@ class EfficientNetLite0(nn.Module):
                 layers.append(MBConv(width, outputs, expansion, kernel, stride if block == 0 else 1))
                 width = outputs
         self.layers = nn.Sequential(*layers, convolved(width, 1280, 1))
-        self.out_shape = (1280,)
+        self.out_shape, self.as_it_came = (1280,), trained_layers < LAYERS
+        self.layers[: max(0, LAYERS - trained_layers)].requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        return super().train(mode and not self.as_it_came)
 
     def forward(self, images: Tensor) -> Tensor:
         if images.shape[-1] != self.image_size or images.shape[-2] != self.image_size:
