@@ -1,10 +1,11 @@
 # make run: environment + quickstart; make test: all tests; make lint: ruff and mypy; make docs: the site, in site/
 # make test-extras: the tests that need ONNX, Ray or the page, in an environment of their own
+# make test-faults: every mutation of every kind of file, of which make test tries a few
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := .venv-extras/bin
 
-.PHONY: run test test-extras lint docs report clean
+.PHONY: run test test-extras test-faults lint docs report clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -21,7 +22,7 @@ EXTRAS := .venv-extras/bin
 
 .venv-extras/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-extras
-	$(EXTRAS)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,export,ray,page]' playwright
+	$(EXTRAS)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,export,ray,page,encoders]' playwright
 	touch $@
 
 run: .venv/ready
@@ -33,6 +34,9 @@ test: .venv/dev
 
 test-extras: .venv-extras/ready
 	OMP_NUM_THREADS=1 $(EXTRAS)/python -m pytest -m extras -rs
+
+test-faults: .venv/dev
+	OMP_NUM_THREADS=1 ENGRAM_FAULTS=0 $(BIN)/python -m pytest tests/faults
 
 lint: .venv/dev
 	$(BIN)/ruff check .

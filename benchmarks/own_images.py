@@ -5,7 +5,8 @@ familiarity are fitted, and engram/weights/box.json is rewritten.
 ``python -m benchmarks.own_images test KIND``: on TEST classes, accuracy, calibration, rejection, ten rounds of memory.
 ``python -m benchmarks.own_images speed``: cold and warm calls, pictures per second, the page; which bars hold.
 
-KIND is photographs (miniImageNet) or glyphs. Each run writes one JSON to results/own.
+KIND is imagenet (birds: benchmarks/own_birds.py), photographs (miniImageNet) or glyphs. Each run writes one JSON to
+results/own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,14 +111,18 @@ def figures(found: Outcomes) -> dict[str, float]:
     return {name: metrics[name] for name in ("accuracy", "interval", "ece", "nll")}
 
 
-def fitted_temperature(found: Outcomes) -> float:
-    """The temperature with the smallest negative log-likelihood, by golden section over its logarithm."""
-    log_probs = np.log(found.probabilities.astype(np.float64).clip(1e-12))
+def fitted_temperature(parts: Sequence[Outcomes]) -> float:
+    """The temperature with the smallest negative log-likelihood, by golden section over its logarithm; each of several
+    sets of tasks counts the same."""
+    logs = [np.log(found.probabilities.astype(np.float64).clip(1e-12)) for found in parts]
 
     def nll(log_t: float) -> float:
-        scaled = log_probs / math.exp(log_t)
-        scaled -= np.logaddexp.reduce(scaled, -1, keepdims=True)
-        return float(-np.take_along_axis(scaled, found.labels[..., None], -1).mean())
+        total = 0.0
+        for log_probs, found in zip(logs, parts, strict=True):
+            scaled = log_probs / math.exp(log_t)
+            scaled -= np.logaddexp.reduce(scaled, -1, keepdims=True)
+            total -= float(np.take_along_axis(scaled, found.labels[..., None], -1).mean())
+        return total
 
     low, high, ratio = math.log(0.05), math.log(50.0), (math.sqrt(5) - 1) / 2
     for _ in range(40):
@@ -127,14 +132,19 @@ def fitted_temperature(found: Outcomes) -> float:
 
 
 def fitted_familiarity(store: Store, tasks: Tasks) -> list[float]:
-    """Slope and offset of the logistic regression of "of this task" on the largest likeness, by Newton's method."""
-    scores, targets = [], []
+    own, other = [], []
     for support, labels, query, foreign, _ in each(store, tasks):
         both = likeness(support, labels, torch.cat([query, foreign]), 5).amax(-1).double().numpy()
-        scores.append(both)
-        targets.append(np.arange(len(both)) < len(query))
-    x = np.stack([np.concatenate(scores), np.ones(sum(map(len, scores)))], 1)
-    y, weights = np.concatenate(targets).astype(float), np.zeros(2)
+        own.append(both[: len(query)])
+        other.append(both[len(query) :])
+    return logistic(np.concatenate(own), np.concatenate(other))
+
+
+def logistic(own: np.ndarray, other: np.ndarray) -> list[float]:
+    """Slope and offset of the logistic regression of "of this task" on the largest likeness, by Newton's method."""
+    scores = np.concatenate([own, other])
+    x = np.stack([scores, np.ones(len(scores))], 1)
+    y, weights = (np.arange(len(scores)) < len(own)).astype(float), np.zeros(2)
     for _ in range(50):
         p = 1 / (1 + np.exp(-x @ weights))
         weights = weights + np.linalg.solve(x.T @ (x * (p * (1 - p))[:, None]) + 1e-6 * np.eye(2), x.T @ (y - p))
@@ -179,7 +189,7 @@ def fit(kind: str, features: Path | None, count: int) -> dict[str, Any]:
             continue
         found = {shots: outcomes(engine, store, t) for shots, t in tasks.items()}
         table[label] = {str(shots): figures(o) for shots, o in found.items()}
-        temperatures[label] = {str(shots): [fitted_temperature(o)] for shots, o in found.items()}
+        temperatures[label] = {str(shots): [fitted_temperature([o])] for shots, o in found.items()}
         print(label, {s: round(100 * f["accuracy"], 2) for s, f in table[label].items()}, flush=True)
     inductive = {name: rows for name, rows in table.items() if not name.endswith(" transductive")}
     best = max(inductive, key=lambda name: inductive[name][str(CHOSEN_AT)]["accuracy"])
@@ -240,7 +250,7 @@ def write(folder: Path, name: str, content: dict[str, Any]) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("fit", "test", "speed"))
-    parser.add_argument("kind", choices=tuple(DATASETS), nargs="?", default="photographs")
+    parser.add_argument("kind", choices=("imagenet", *DATASETS), nargs="?", default="imagenet")
     parser.add_argument("--features", type=Path, default=None, help="folder of engram features, to save time")
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("results/own"))
@@ -251,9 +261,14 @@ def main() -> None:
         tell_load()
         content = speed()
     else:
-        call = {"fit": fit, "test": test}[arguments.what]
         content = {"kind": arguments.kind, "tasks": arguments.tasks}
-        content |= call(arguments.kind, arguments.features, arguments.tasks)
+        if arguments.kind == "imagenet":
+            from benchmarks import own_birds
+
+            content |= {"fit": own_birds.fit, "test": own_birds.test}[arguments.what](arguments.tasks)
+        else:
+            call = {"fit": fit, "test": test}[arguments.what]
+            content |= call(arguments.kind, arguments.features, arguments.tasks)
     name = "speed" if arguments.what == "speed" else f"{arguments.what}.{arguments.kind}"
     print(f"wrote {write(arguments.out, name, content)}")
 

@@ -8,8 +8,12 @@ Everything is loaded on first use, so a report needs no torch.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# Before torch is imported: threads that wait busily for each other slow work on shared cores down three times.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:  # the same names for type checkers, which cannot read the table below
     from engram.classifier import FewShotClassifier as FewShotClassifier

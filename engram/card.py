@@ -1,10 +1,18 @@
-"""What a method says of itself: abilities, departures from its paper, revisions of its behaviour. Needs no torch."""
+"""What a method says of itself: abilities, departures from its paper, revisions of its behaviour. Needs no torch.
+
+The cards of the methods in the box are read off their source, so that a report needs no torch either.
+"""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
+
+from engram.errors import EngramError
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class MethodCard:
     trainable: bool = True
     trained_on: tuple[str, ...] = ("train",)
     exportable: bool = False
+    by_class_means: bool = False
+    """Sees the supports of a class through their mean, or nearly so: a mean may stand for them where they are many."""
     samples_key: str = ""
     """The [method] key for how many samples of its posterior an answer averages; "" where it has no posterior."""
     inner_steps_key: str = ""
@@ -102,3 +112,36 @@ def stated_revision(revisions: tuple[Revision, ...], trained: int) -> int:
     """What a record states whose weights were trained at a revision: today's where no change since asks for a training
     anew, else that of the training."""
     return trained if any(r.retrain for r in revisions[trained:]) else len(revisions)
+
+
+SOURCES = Path(__file__).parent / "methods"
+READ_AS = {"MethodCard": MethodCard, "REVISIONS": REVISIONS}
+"""all that a card in the source may name"""
+
+
+@cache
+def method_cards() -> dict[str, MethodCard]:
+    """Stem -> card, one for each file of ``engram/methods`` with a ``MethodCard(...)`` in it."""
+    found = {path.stem: _card(path) for path in sorted(SOURCES.glob("[!_]*.py"))}
+    return {stem: card for stem, card in found.items() if card is not None}
+
+
+def _card(path: Path) -> MethodCard | None:
+    """The one call of `MethodCard` of a file, evaluated with nothing but `READ_AS` in sight."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MethodCard":
+            try:
+                card = eval(compile(ast.Expression(node), path.name, "eval"), {"__builtins__": {}, **READ_AS})
+            except NameError as error:
+                raise EngramError(
+                    f"the card in {path} cannot be read without importing it ({error}): write its values out; "
+                    f"of names it may use {' and '.join(READ_AS)}"
+                ) from error
+            return card if isinstance(card, MethodCard) else None
+    return None
+
+
+def system_name(method: str) -> str:
+    """The title on the card; a class of the user's own goes by its name."""
+    cards = method_cards()
+    return cards[method].title if method in cards else method

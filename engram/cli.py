@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from typing import NoReturn
+import warnings
+from typing import Any, NoReturn
 
 import tyro
 
@@ -12,7 +14,7 @@ from engram.commands.measure import audit, bench, compare, picture
 from engram.commands.own import demo, forget, predict, remember
 from engram.commands.run import attach, features, pack, quickstart, reproduce, train
 from engram.commands.show import data, import_public, list_, recipe, report
-from engram.errors import EngramError
+from engram.errors import EngramError, EngramWarning
 
 app = tyro.extras.SubcommandApp()
 OWN = (predict, remember, forget, demo)
@@ -21,8 +23,15 @@ for command in (*TOOLS, import_public, list_, recipe, report, *OWN):
     app.command(name=command.__name__.strip("_").replace("_", "-"))(command)
 
 
+USUAL = warnings.formatwarning
+
+
 def main() -> None:
     """Entry point: bad input is one sentence on stderr and status 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):  # names of files may hold what no encoding has
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = _formatted  # type: ignore[assignment]
     try:
         app.cli(
             prog="engram",
@@ -40,6 +49,11 @@ def main() -> None:
     except OSError as error:  # a disk, a permission: whatever no reader or writer has put better
         place = f"{error.filename}: " if error.filename else ""
         _end(f"engram: {place}{error.strerror or error}", 2)
+
+
+def _formatted(message: Warning | str, category: type[Warning], *place: Any) -> str:
+    """A warning of Engram is one sentence too; those of others are as they were."""
+    return f"engram: {message}\n" if category is EngramWarning else USUAL(message, category, *place)
 
 
 def _end(sentence: str, status: int) -> NoReturn:

@@ -11,12 +11,17 @@ class EngramError(Exception):
     """Bad input, told in one sentence. The command line prints it without a traceback and exits with status 2."""
 
 
+class EngramWarning(UserWarning):
+    """What a person should know of an answer that is given all the same."""
+
+
 def nearest(name: str, known: Iterable[str], most: int = 8) -> str:
     """``"; did you mean 'egnn'?"`` where a known name is close, else the first of the known names and their number."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1)
+    folded = {known.casefold(): known for known in names}
+    close = get_close_matches(name.casefold(), folded, n=1)
     if close:
-        return f"; did you mean '{close[0]}'?"
+        return f"; did you mean '{folded[close[0]]}'?"
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"; known: {', '.join(names[:most])}{more}"
 

@@ -28,6 +28,9 @@ Features = Annotated[
 ]
 Note = Annotated[str, arg(metavar="TEXT", help="a line for the record", help_behavior_hint="")]
 Switch = Annotated[bool, arg(help_behavior_hint="")]
+TrustCode = Annotated[
+    bool, arg(help="import the class of your own that the run folder names: this runs code", help_behavior_hint="")
+]
 
 Whole = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OF_RECIPE)]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=_OF_RECIPE)]
@@ -71,8 +74,8 @@ Weights = Annotated[
     str | None,
     arg(
         metavar="NAME",
-        help="photographs or glyphs, in the box, or a run folder of your own",
-        help_behavior_hint="(default: photographs)",
+        help="imagenet; photographs or glyphs, small, in the box; timm:NAME, hf:NAME, onnx:FILE; or a run folder",
+        help_behavior_hint="(default: imagenet)",
     ),
 ]
 Engine = Annotated[
@@ -80,7 +83,11 @@ Engine = Annotated[
 ]
 Reject = Annotated[
     float | None,
-    arg(metavar="P", help="say unknown where the best class is less probable", help_behavior_hint="(default: never)"),
+    arg(
+        metavar="P",
+        help="say unknown where it is less probable that the picture is of one of the classes at all (familiar)",
+        help_behavior_hint="(default: never)",
+    ),
 ]
 ClassName = Annotated[Positional[str], arg(metavar="CLASS")]
 Host = Annotated[str, arg(metavar="ADDRESS", help="address to listen on; others can use the page if you change it")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
-import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
+from engram.files import check_zip, open_regular, remove_own
 from engram.ledger import new_run_id
 from engram.machine.interruptions import RunLock
-from engram.models.checkpoint import RunState, last_step, load, load_method, save
+from engram.models.checkpoint import RunState, load, load_method, save
+from engram.models.run_folder import OWN, refuse_run
 from engram.nn.bayes import FIELDS
 from engram.recipes import load_recipe
 
@@ -41,9 +43,13 @@ def import_public(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     content = _load(file)
     encoder, graph = (_plain_names(content, part, file) for part in (ENCODER, GRAPH))
-    n_layers = 1 + max((int(m[1]) for name in graph if (m := re.match(r"edge2node_net(\d+)\.", name))), default=-1)
-    if n_layers == 0:
+    layers = [m[1] for name in graph if (m := re.match(r"edge2node_net(\d+)\.", name))]
+    if not layers:
         raise EngramError(f"{file}: no graph layer found among the {len(graph)} tensors of '{GRAPH}'")
+    last = max(layers, key=lambda number: (len(number), number))
+    if len(last) > 9 or int(last) >= len(graph):
+        raise EngramError(f"{file}: names the graph layer {last[:20]} but '{GRAPH}' holds {len(graph)} tensors")
+    n_layers = 1 + int(last)
     state: dict[str, Tensor] = {}
     for tensors, names in ((encoder, _encoder_names()), (graph, _graph_names(n_layers))):
         _check_names(set(tensors), set(names), file)
@@ -64,7 +70,11 @@ def import_public(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def _load(file: Path) -> dict[str, Any]:
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        with open_regular(file) as stream:
+            if zipfile.is_zipfile(stream):
+                check_zip(stream, times=2)
+            stream.seek(0)
+            content = torch.load(stream, map_location="cpu", weights_only=True)
     except OSError as error:
         raise EngramError(f"{file}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # damaged pickles fail in many ways, none of them worth a traceback
@@ -88,6 +98,12 @@ def _plain_names(content: dict[str, Any], part: str, file: Path) -> dict[str, Te
     for name, value in tensors.items():
         if not isinstance(value, Tensor):
             raise EngramError(f"{file}: '{name}' in '{part}' is a {type(value).__name__}, not a tensor")
+        plain = value.layout is torch.strided and not value.is_quantized and not value.is_complex()
+        if not plain or value.is_meta or value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise EngramError(
+                f"{file}: '{name}' in '{part}' is sparse, quantised, complex or a few numbers shown as many: save it "
+                f"anew with plain tensors"
+            )
     return tensors
 
 
@@ -148,7 +164,7 @@ def convert(file: Path, out: Path) -> Path:
     """Write the checkpoint as a run folder of ours; the recipe is ``cml_bgnn/mini_5w1s_public`` with its sizes."""
     tensors, about = import_public(file)
     iteration = about.get("iteration", 0)
-    if not isinstance(iteration, int) or iteration < 0:
+    if type(iteration) is not int or not 0 <= iteration < 2**62:
         raise EngramError(f"{file}: its iteration is {iteration!r} where a whole number from 0 on is needed")
     recipe = load_recipe("cml_bgnn/mini_5w1s_public")
     recipe = replace(
@@ -177,12 +193,11 @@ def convert(file: Path, out: Path) -> Path:
         validation_seconds=0.0,
     )
     with RunLock(out):
-        if kept := last_step(out):
-            raise EngramError(f"{out} holds a run up to {kept.name}: choose another folder")
+        refuse_run(out)
         folder = save(out, state, {"weights": tensors, "optimiser": {}, "random": {}})
         try:
             load_method(load(folder), torch.device("cpu"))  # sizes fit each other, or it is told now, not at the bench
         except EngramError as error:
-            shutil.rmtree(folder)
+            remove_own(folder, OWN)
             raise EngramError(str(error).replace(str(folder), str(file))) from error
     return folder

@@ -25,6 +25,7 @@ class Options:
     device: flags.Device = "auto"
     features: flags.Features = None
     note: flags.Note = ""
+    trust_code: flags.TrustCode = False
 
     @classmethod
     def read(cls, call: str, given: Mapping[str, object], also: tuple[str, ...] = ()) -> Self:
@@ -117,6 +118,7 @@ class Keywords(TypedDict, total=False):
     device: str
     features: str | Path | None
     note: str
+    trust_code: bool
 
 
 class TrainKeywords(Keywords, total=False):

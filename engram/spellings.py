@@ -75,7 +75,12 @@ def respell(recipe: Any) -> None:
 
 def saved_today(raw: dict[str, Any]) -> dict[str, Any]:
     """A record, or the state of a run, with its ``method`` and ``recipe`` in today's spelling."""
-    method, settings = today(raw["method"], dict(raw["recipe"]).get("method_settings") or {})
+    if not isinstance(raw.get("method"), str) or not isinstance(raw.get("recipe"), dict):
+        raise ValueError("it names no method, or has no recipe")
+    settings = raw["recipe"].get("method_settings") or {}
+    if not isinstance(settings, dict):
+        raise ValueError("the method_settings of its recipe are no table")
+    method, settings = today(raw["method"], settings)
     recipe = {**raw["recipe"], "method": method, "method_settings": settings}
     return raw if method == raw["method"] else {**raw, "method": method, "recipe": recipe}
 

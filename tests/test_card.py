@@ -1,9 +1,16 @@
-"""A revision and whom it concerns."""
+"""Revisions and whom they concern; cards read off the source are those the methods carry, and pages show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
-from engram.card import REVISIONS, MethodCard, Revision, revisions_of, stated_revision
+from engram.card import REVISIONS, MethodCard, Revision, _card, method_cards, revisions_of, stated_revision, system_name
+from engram.card import SOURCES as FOLDER
+from engram.errors import EngramError
 from engram.methods import METHODS
+from engram.report.results import PAGELESS
 
 
 def test_a_revision_concerns_the_settings_it_names_alone() -> None:
@@ -38,3 +45,38 @@ def test_old_weights_answer_todays_question_unless_they_must_be_trained_anew() -
     assert stated_revision((training,), 0) == 0
     assert stated_revision((training, answers), 1) == 2
     assert stated_revision((training, answers), 0) == 0
+
+
+PAGES = FOLDER.parent.parent / "docs/methods"
+
+
+def test_the_cards_read_off_the_source_are_those_of_the_methods() -> None:
+    assert method_cards() == {stem: method.card for stem, method in METHODS.items()}
+
+
+def test_a_system_goes_by_the_title_on_its_card_and_a_users_own_class_by_its_name() -> None:
+    assert system_name("proto_net") == "Prototypical Net" and system_name("mine:Own") == "mine:Own"
+    titles = [card.title for card in method_cards().values()]
+    assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize("stem", METHODS)
+def test_a_departure_has_a_subject_and_both_values(stem: str) -> None:
+    for line in METHODS[stem].card.departures:
+        subject, _, values = line.partition(". ")
+        assert len(subject) < 70 and values.startswith(("Paper", "Public code", "Reference")), line
+        assert ". Ours: " in line, line
+
+
+@pytest.mark.parametrize("stem", sorted(set(METHODS) - set(PAGELESS)))
+def test_a_page_is_headed_by_the_title_and_shows_the_departures_of_the_card(stem: str) -> None:
+    page = (PAGES / f"{stem}.md").read_text()
+    assert page.startswith(f"# {METHODS[stem].card.title}\n")
+    if METHODS[stem].card.departures:
+        assert f"<!-- departures:begin {stem} -->\n" in page.partition("\n## Departures\n")[2]
+
+
+def test_a_card_that_is_not_written_out_is_told(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("TITLE = 'a'\ncard = MethodCard(title=TITLE, paper='b')\n")
+    with pytest.raises(EngramError, match="own.py cannot be read without importing it .*'TITLE'.*: write its values"):
+        _card(tmp_path / "own.py")

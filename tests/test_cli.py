@@ -90,3 +90,10 @@ def test_train_bench_compare(project: Project) -> None:
     assert "have no tasks in common" in project.run("compare", ordered, chance).sentence
     (project.root / "floor" / read_record(chance).evaluations[0].tasks_file).write_bytes(b"PK\3\4 no archive")
     assert "restore them from git or bench the model again" in project.run("compare", first, chance).sentence
+
+
+def test_a_name_that_no_encoding_has_is_printed_all_the_same() -> None:
+    program = "from engram import cli; cli.app.cli = lambda **_: print('a\\udcff\\u00e9'); cli.main()"
+    strict = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    done = subprocess.run([sys.executable, "-c", program], env=strict, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"a\\udcff\\xe9\n"), done.stderr

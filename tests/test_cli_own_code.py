@@ -96,7 +96,34 @@ def test_your_own_method_and_backbone(project: Project) -> None:
     record = read_record(project.records()[0])
     assert (record.method, record.recipe["backbone"]) == ("own_code:Complete", "own_code:Small")
     assert record.training["parameters"] == 12
-    project.succeeds("bench", "runs/recipe", "--n-sequences", 3)
+    project.succeeds("bench", "runs/recipe", "--n-sequences", 3)  # imported already: nothing runs
+
+
+@pytest.mark.parametrize("what", ["method", "backbone"])
+def test_code_named_by_a_run_folder_runs_only_when_a_person_says_so(project: Project, what: str) -> None:
+    name = {"method": "own_code:Complete", "backbone": "own_code:Small"}[what]
+    project.succeeds("train", "recipe.toml", f"--{what}", name, "--out", "run")
+    (project.root / "own_code.py").write_text(OWN_CODE + "\nopen('ran', 'w')\n")
+    importlib.invalidate_caches()
+    picture = next(project.images.rglob("*.png"))
+    asked: list[tuple[object, ...]] = [
+        ("bench", "run", "--n-sequences", 3),
+        ("audit", "run", "--quick"),
+        ("features", "run", "features"),
+        ("picture", "run", "task.npz"),
+        ("predict", picture, "--support", project.images / "train", "--weights", "run"),
+        ("remember", "memory", "--support", project.images / "train", "--weights", "run"),
+    ]
+    for command in asked:
+        sys.modules.pop("own_code", None)
+        told = project.run(*command).sentence
+        assert f"state.json names the {what} '{name}', and importing it runs code" in told and "--trust-code" in told
+        assert "own_code" not in sys.modules and not (project.root / "ran").exists()
+    for command in asked if what == "backbone" else asked[:2]:
+        sys.modules.pop("own_code", None)
+        outcome = project.run(*command, "--trust-code")
+        assert "importing it runs code" not in outcome.err and (project.root / "ran").exists(), command
+        (project.root / "ran").unlink()
 
 
 def test_your_own_method_is_benched_by_name(project: Project) -> None:
@@ -151,7 +178,8 @@ def test_own_code_that_fails_while_it_answers(project: Project) -> None:
     sys.modules.pop("own_code")
     importlib.invalidate_caches()
     for command in ("bench", "audit"):
-        assert "own_code:Complete failed: RuntimeError: changed since" in project.run(command, "run").sentence
+        told = project.run(command, "run", "--trust-code").sentence
+        assert "own_code:Complete failed: RuntimeError: changed since" in told
 
 
 def test_another_method_over_a_recipe_is_filed_under_its_own_name(project: Project) -> None:

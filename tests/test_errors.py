@@ -9,6 +9,7 @@ from engram.errors import EngramError, check_settings, check_within, nearest
 
 def test_a_close_name_is_offered_alone() -> None:
     assert nearest("protonet", ["egnn", "proto_net"]) == "; did you mean 'proto_net'?"
+    assert nearest("BOLT", ["Bolt", "nut"]) == "; did you mean 'Bolt'?"
 
 
 def test_few_names_are_listed_and_many_are_counted() -> None:

@@ -175,3 +175,28 @@ def test_the_copied_fixtures_are_the_originals():
         pytest.skip(f"no fixtures beside the data ({originals})")
     for copy in FIXTURES.glob("public_*"):
         assert copy.read_bytes() == (originals / copy.name).read_bytes()
+
+
+def test_a_layer_beyond_all_tensors_is_told_at_once(checkpoint: dict[str, Any], tmp_path: Path) -> None:
+    for number in (99_999_999, 10**30):
+        content = changed(checkpoint, "gnn_module_state_dict")
+        content["gnn_module_state_dict"][f"edge2node_net{number}.network.conv0.weight"] = torch.zeros(1)
+        with pytest.raises(EngramError, match=rf"names the graph layer {str(number)[:20]} but .* holds \d+ tensors"):
+            import_public(saved(content, tmp_path))
+
+
+ODD = {
+    "expanded": lambda: torch.zeros(1).expand(10**12),
+    "sparse": lambda: torch.zeros(4, 4).to_sparse(),
+    "quantised": lambda: torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8),
+    "complex": lambda: torch.zeros(4, dtype=torch.complex64),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
+@pytest.mark.parametrize("kind", ODD)
+def test_tensors_that_are_not_plain_are_refused(checkpoint: dict[str, Any], tmp_path: Path, kind: str) -> None:
+    content = changed(checkpoint, "enc_module_state_dict")
+    content["enc_module_state_dict"]["conv_1.0.weight"] = ODD[kind]()
+    with pytest.raises(EngramError, match="is sparse, quantised, complex or a few numbers shown as many|refused"):
+        import_public(saved(content, tmp_path))

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "engram"
-CORE = {"errors", "card", "places", "spellings"}
+CORE = {"errors", "card", "files", "places", "spellings", "structure"}
 MODEL = {"types", "protocol", "options", "data", "nn", "methods", "recipes", "ledger", "machine", "models"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "card": set(),
+    "files": set(),
     "places": set(),
     "spellings": set(),
+    "structure": set(),
     "types": set(),
     "protocol": set(),
     "flags": {"protocol"},
@@ -40,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
 NUMPY_ONLY = "engram.evaluation.metrics."
 """statistics that have one definition: a report may use them, they need no torch"""
 NO_TORCH = ("errors", "card", "places", "protocol", "ledger", "recipes", "report", "reproduction")
-NO_TORCH += ("studies", "options", "flags", "spellings")
+NO_TORCH += ("studies", "options", "flags", "spellings", "files", "structure")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

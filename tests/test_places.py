@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from engram.errors import EngramError
 from engram.models.checkpoint import load
-from engram.places import WEIGHTS, located
+from engram.places import WEIGHTS, located, model_folder
 
 
 def test_weights_of_a_recipe_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,3 +19,10 @@ def test_weights_of_a_recipe_are_found_from_anywhere(tmp_path: Path, monkeypatch
     name.mkdir(parents=True)  # a person's own folder of that name comes first
     assert located(name) == name
     assert located(Path("weights/none")) == Path("weights/none")
+
+
+def test_an_empty_name_is_no_folder() -> None:
+    assert model_folder(".") == Path()
+    for empty in ("", " "):
+        with pytest.raises(EngramError, match="the name of the MODEL is empty"):
+            model_folder(empty)

@@ -13,16 +13,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.classifier.box import fitted_at
+from engram.classifier.calibration import Calibration, stored
+from engram.classifier.encoders import PictureEncoder, weights_digest
+from engram.classifier.turns import Turn
 from engram.errors import EngramError
 from engram.evaluation.evaluate import check_prediction
 from engram.nn.encoder import folded
 from engram.nn.heads import class_means
+from engram.nn.view import fit_view
 from engram.recipes import Recipe
 from engram.types import EmbeddingMethod, Episode, Method, Prediction
 
@@ -30,8 +32,8 @@ TOGETHER = 1024
 """features of queries asked about at once; answers do not depend on it"""
 PICTURES_TOGETHER = 64
 """the same where a method sees pictures, or is asked about one query at a time"""
-IMAGES_TOGETHER = 16
-"""pictures that pass the encoder at once: maps of more (over 32 MB) are fresh pages of the system at every layer"""
+PIXELS_TOGETHER = 16 * 84 * 84
+"""of pictures that pass the encoder at once: maps of more (over 32 MB) are fresh pages of the system at every layer"""
 
 
 class Answer(NamedTuple):
@@ -45,6 +47,8 @@ class Answer(NamedTuple):
     """(Q,) probability that a query is of one of the classes at all; where none was fitted, that of its best class"""
     edges: Tensor | None
     """(L, Q, S) probability that query and remembered picture are of one class, layer by layer; None: no graph"""
+    calibration: Calibration = Calibration()
+    """where temperature and familiarity come from"""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,10 @@ class Engine:
     encoder_recipe: Recipe | None = None
     light_ink: bool = False
     """the encoder knows light strokes on dark ground; pictures on light ground are turned into their negative"""
+    crop: float | None = None
+    """share of the short side that the encoder sees of a picture; None: the whole, squeezed"""
+    view: bool = False
+    """as in `Boxed`"""
     transductive: bool = False
     temperatures: Mapping[str, list[float]] = field(default_factory=dict)
     """as in `Boxed`, of this method"""
@@ -85,13 +93,28 @@ class Engine:
             images = on_dark_ground(images)
         if not self.by_features:
             return images
-        seen = torch.cat([self._eye(part.to(self.device)) for part in images.split(IMAGES_TOGETHER)]).cpu()
+        together = max(1, PIXELS_TOGETHER // images[0, 0].numel()) if len(images) else 1
+        seen = torch.cat([self._eye(part.to(self.device)) for part in images.split(together)]).cpu()
         return seen if self.encoder is None else seen.flatten(1)  # a method may want the maps of its own backbone
 
     @cached_property
     def _eye(self) -> nn.Module:
         """The encoder as pictures pass it, made for speed."""
+        if isinstance(self.encoder, PictureEncoder):
+            return self.encoder
         return folded(self.method.backbone if self.encoder is None else self.encoder)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that decides what is kept of a picture; "" where that is no matter of a frozen encoder alone."""
+        if self.encoder is None or not self.by_features:
+            return ""
+        if isinstance(self.encoder, PictureEncoder):
+            return self.encoder.digest()
+        assert self.encoder_recipe is not None
+        recipe = self.encoder_recipe
+        said = (recipe.backbone, recipe.backbone_settings, recipe.data.normalisation, self.crop, self.light_ink)
+        return weights_digest(self.encoder, *said, self.image_shape)
 
     def check_support(self, counts: Tensor) -> None:
         """Refuse a support the method was not made for; ``counts`` (N,) pictures of each class."""
@@ -105,13 +128,46 @@ class Engine:
             )
 
     @torch.no_grad()
-    def answer(self, support: Tensor, labels: Tensor, query: Tensor, n_way: int, samples: int = 0) -> Answer:
-        """support (S, ...) with labels (S,) and query (Q, ...), all as `see` gives them."""
+    def answer(
+        self,
+        support: Tensor,
+        labels: Tensor,
+        query: Tensor,
+        n_way: int,
+        samples: int = 0,
+        calibration: Calibration | None = None,
+    ) -> Answer:
+        """support (S, ...) with labels (S,) and query (Q, ...), all as `see` gives them; ``calibration`` is the stored
+        one where none is given."""
+        sure = calibration or stored(self, len(labels), n_way)
         if not len(query):
-            return Answer(torch.zeros(0, n_way), torch.zeros(samples, 0, n_way), torch.zeros(0), None)
+            return Answer(torch.zeros(0, n_way), torch.zeros(samples, 0, n_way), torch.zeros(0), None, sure)
+        if self.view:
+            look = fit_view(support, labels, n_way)
+            support, query = look(support), look(query)
+        log_probs, edges, drawn = self._answers(support, labels, query, n_way, samples)
+        tempered = (log_probs / sure.temperature).log_softmax(-1)
+        familiar = tempered.exp().amax(-1)  # where nothing was fitted
+        if sure.familiarity is not None:
+            slope, offset = sure.familiarity
+            familiar = torch.sigmoid(slope * likeness(support, labels, query, n_way).amax(-1) + offset)
+        draws = (drawn.clamp(min=1e-12).log() / sure.temperature).softmax(-1) if drawn is not None else None
+        return Answer(tempered, draws, familiar, edges, sure)
+
+    @torch.no_grad()
+    def compare(self, support: Tensor, labels: Tensor, query: Tensor, n_way: int) -> tuple[Tensor, Tensor]:
+        """log-probabilities (Q, N) as the method gives them, and the likeness (Q, N) to each class."""
+        if self.view:
+            look = fit_view(support, labels, n_way)
+            support, query = look(support), look(query)
+        return self._answers(support, labels, query, n_way)[0], likeness(support, labels, query, n_way)
+
+    def _answers(
+        self, support: Tensor, labels: Tensor, query: Tensor, n_way: int, samples: int = 0
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """log-probabilities (Q, N) without a temperature, edges (L, Q, S), samples (M, Q, N)."""
         together = len(query) if self.transductive else TOGETHER if self.by_features else PICTURES_TOGETHER
         alone = self.method.card.transductive and not self.transductive
-        temperature = self.temperature(len(labels) / n_way)
         sampling = self._sampling(samples) if samples else None
         log_probs, edges, drawn = [], [], []
         for part in query.split(max(1, PICTURES_TOGETHER if alone else together)):
@@ -121,24 +177,11 @@ class Engine:
             edges.append(_query_edges(prediction, len(labels)))
             if sampling is not None:
                 drawn.append(self._ask(sampling, episode).details["samples"].flatten(1, 2).float().cpu())
-        tempered = (torch.cat(log_probs) / temperature).log_softmax(-1)
-        return Answer(
-            tempered,
-            (torch.cat(drawn, 1).clamp(min=1e-12).log() / temperature).softmax(-1) if samples else None,
-            self._familiarity(support, labels, query, tempered),
+        return (
+            torch.cat(log_probs),
             None if edges[0] is None else torch.cat([part for part in edges if part is not None], 1),
+            torch.cat(drawn, 1) if drawn else None,
         )
-
-    def temperature(self, pictures_per_class: float) -> float:
-        return fitted_at(self.temperatures, pictures_per_class)[0] if self.temperatures else 1.0
-
-    def _familiarity(self, support: Tensor, labels: Tensor, query: Tensor, log_probs: Tensor) -> Tensor:
-        """sigmoid(a s + b), s the largest `likeness`; a and b for the number of pictures at hand."""
-        if not (self.by_features and self.familiarities):
-            return log_probs.exp().amax(-1)
-        n_way = log_probs.shape[1]
-        slope, offset = fitted_at(self.familiarities, len(labels) / n_way)
-        return torch.sigmoid(slope * likeness(support, labels, query, n_way).amax(-1) + offset)
 
     def _ask(self, method: Method, episode: Episode) -> Prediction:
         with _seeded(method.card.stochastic):
@@ -192,37 +235,16 @@ def _query_edges(prediction: Prediction, n_support: int) -> Tensor | None:
     return edges.transpose(0, 1).flatten(1, 2).float().cpu()
 
 
+DRAWING = Turn()
+"""had while the random state that all threads share is another"""
+
+
 @contextmanager
 def _seeded(stochastic: bool) -> Iterator[None]:
     """The same draws every time; the global random state is left as it was."""
     if not stochastic:
         yield
         return
-    with torch.random.fork_rng():
+    with DRAWING, torch.random.fork_rng():
         torch.manual_seed(0)
         yield
-
-
-class Uncertainty(NamedTuple):
-    """Entropies in nats, one number for each picture; ``total`` is the sum of the other two."""
-
-    total: np.ndarray
-    """H(mean_m p_m): how open the answer is"""
-    epistemic: np.ndarray
-    """H(mean_m p_m) - mean_m H(p_m): what the model does not know, which more pictures of the classes would settle"""
-    aleatoric: np.ndarray
-    """mean_m H(p_m): what the picture itself leaves open"""
-
-
-def split_entropy(answer: Answer) -> Uncertainty:
-    """What a model does not know and what a picture leaves open, from M draws p_m of the posterior, in an `Answer` that
-    was asked for them."""
-    assert answer.samples is not None
-    drawn = answer.samples.double()
-    total, aleatoric = _entropy(drawn.mean(0)), _entropy(drawn).mean(0)
-    return Uncertainty(total.numpy(), (total - aleatoric).clamp(min=0).numpy(), aleatoric.numpy())
-
-
-def _entropy(probabilities: Tensor) -> Tensor:
-    """H(p) over the last axis, in nats."""
-    return torch.special.entr(probabilities).sum(-1)

@@ -7,32 +7,39 @@ a named stream: a class gathers all pictures its name ever had, which is what th
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engram.classifier import memory as memories
-from engram.classifier.engine import Answer, Engine, Uncertainty, split_entropy
+from engram.classifier import reading
+from engram.classifier.calibration import Calibration, calibrate
+from engram.classifier.encoders import PictureEncoder
+from engram.classifier.engine import Answer, Engine
+from engram.classifier.habits import Habits
 from engram.classifier.opening import open_engine
-from engram.classifier.pictures import Unreadable, batches, listed
-from engram.errors import EngramError, nearest
+from engram.classifier.pictures import Unreadable, listed
+from engram.classifier.rows import Rows
+from engram.classifier.seeing import see_labelled, see_pictures
+from engram.classifier.turns import Turn
+from engram.classifier.uncertainty import Uncertainty, split_entropy
+from engram.errors import EngramError
 
 UNKNOWN = "unknown"
-MOST_PICTURES = 10_000
-"""remembered at once: the graph of an engine grows with their square, and of these it takes some gigabytes"""
+LEARNING = Turn()
+"""had while what a classifier remembers is exchanged, never while it looks at pictures"""
 
 
-class FewShotClassifier:
+class FewShotClassifier(Habits):
     """Classify pictures from a few examples of each class.
 
     Args:
         engine: a method of the library ("content_memory", "proto_net", ...); None takes that of the weights.
-        weights: "photographs" or "glyphs", which are in the box, or the run folder of ``engram train``.
+        weights: "imagenet", for photographs; "photographs" and "glyphs", small ones of the box; "timm:NAME", "hf:NAME",
+            "onnx:FILE"; the run folder of ``engram train``; or any module as a `PictureEncoder`.
         settings: keywords of the engine, as in a recipe's [method] table.
         transductive: let the pictures asked about together inform each other, where the engine can.
         reject_below: answer "unknown" where it is less probable than this that the picture is of one of the classes at
@@ -45,12 +52,10 @@ class FewShotClassifier:
         classes_: the labels, in the order of the columns of `predict_proba`.
     """
 
-    _estimator_type = "classifier"
-
     def __init__(
         self,
         engine: str | None = None,
-        weights: str | Path = "photographs",
+        weights: str | Path | PictureEncoder = "imagenet",
         *,
         settings: Mapping[str, Any] | None = None,
         transductive: bool = False,
@@ -68,31 +73,48 @@ class FewShotClassifier:
         self.samples = samples
         self.device = device
 
-    def fit(self, X: Any, y: Any) -> FewShotClassifier:
-        """Forget everything and learn these pictures: X of any kind and size, y one label for each."""
+    def fit(self, X: Any, y: Any, unreadable: Unreadable | None = None) -> FewShotClassifier:
+        """Forget everything and learn these pictures: X of any kind and size, y one label for each.
+
+        With ``unreadable`` pictures that cannot be read are told to it and left out.
+        """
         opened = self._open()
-        memory = self._learn(opened, memories.nothing(), X, y)
+        memory = memories.nothing().add(*self._learnable(opened, X, y, unreadable))
         if len(memory.classes) < 2:
             raise EngramError(
                 f"all {len(memory.labels)} pictures are of the class '{memory.classes[0]}': give at least 2 classes"
             )
-        self.engine_, self.memory_ = opened, memory
+        memory.check_size(opened.by_features, opened.recipe.method)
+        with LEARNING:
+            self.engine_, self.memory_ = opened, memory
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> FewShotClassifier:
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, unreadable: Unreadable | None = None
+    ) -> FewShotClassifier:
         """The next task of a stream: more pictures of known classes, new classes, or both.
 
         ``classes`` is there because scikit-learn passes it; classes come as they are met and need no announcement.
         """
         opened = self.engine_ if self._fitted else self._open()
-        memory = self._learn(opened, self.memory_ if self._fitted else memories.nothing(), X, y)
-        self.engine_, self.memory_ = opened, memory
+        new = self._learnable(opened, X, y, unreadable)
+        with LEARNING:  # of threads that begin together, all open the same engine and the last one's stays
+            memory = (self.memory_ if self._fitted else memories.nothing()).add(*new)
+            memory.check_size(opened.by_features, opened.recipe.method)
+            self.engine_, self.memory_ = opened, memory
         return self
 
     def forget(self, label: Any) -> FewShotClassifier:
         """Forget a class and every picture of it."""
-        self.memory_ = self._known().forget(label)
+        with LEARNING:
+            self.memory_ = self._known().forget(label)
         return self
+
+    def _stored(self, memory: memories.Memory, stored: memories.Memory) -> None:
+        """What was saved takes the place of what it was saved from, unless more was learned meanwhile."""
+        with LEARNING:
+            if self.memory_ is memory:
+                self.memory_ = stored
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each picture, or "unknown" where it is not familiar enough: ``reject_below``."""
@@ -114,7 +136,8 @@ class FewShotClassifier:
     def familiarity(self, X: Any) -> np.ndarray:
         """(n,) probability that a picture is of one of the classes at all, where half of the pictures are not.
 
-        Fitted on validation classes for the weights in the box; for others the largest class probability stands in.
+        From pictures remembered, held out in turn, or the stored constants of the weights (`calibration` says which);
+        for weights without either the largest class probability stands in.
         """
         return self.answer(self.see(X)).familiarity.double().numpy()
 
@@ -133,9 +156,8 @@ class FewShotClassifier:
 
         With ``unreadable`` pictures that cannot be read are told to it and left out.
         """
-        memory, engine = self._known(), self.engine_
-        seen = [engine.see(batch) for batch in batches(listed(X), engine.image_shape, unreadable=unreadable)]
-        return torch.cat(seen) if seen else memory.items[:0]
+        seen = see_pictures(self.engine_, listed(X), unreadable) if self._known() else None
+        return self.memory_.items[:0] if seen is None else seen
 
     def answer(self, seen: Tensor, samples: int = 0) -> Answer:
         """The engine's whole answer: probabilities, ``samples`` of its posterior, edges to the remembered pictures."""
@@ -143,7 +165,17 @@ class FewShotClassifier:
         if len(memory.classes) < 2:
             raise EngramError(f"only {len(memory.classes)} class is remembered and an answer needs 2: add pictures")
         self.engine_.check_support(memory.counts)
-        return self.engine_.answer(memory.items, memory.labels, seen, len(memory.classes), samples)
+        if isinstance(memory.items, Rows):
+            return reading.answer(self.engine_, memory, seen, samples, self.calibration)
+        return self.engine_.answer(memory.items, memory.labels, seen, len(memory.classes), samples, self.calibration)
+
+    @property
+    def calibration(self) -> Calibration:
+        """How sure answers may be, from what is remembered, and where that comes from."""
+        memory = self._known()
+        if getattr(self, "_sure", (None, None))[0] is not memory:
+            self._sure = memory, calibrate(self.engine_, memory.items, memory.labels, len(memory.classes))
+        return self._sure[1]
 
     @property
     def classes_(self) -> np.ndarray:
@@ -173,32 +205,6 @@ class FewShotClassifier:
 
         return export(self, Path(path))
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        return {name: getattr(self, name) for name in _parameters()}
-
-    def set_params(self, **params: Any) -> FewShotClassifier:
-        """Change arguments of the constructor; those of the engine apply from the next `fit`."""
-        for name, value in params.items():
-            if name not in _parameters():
-                raise EngramError(f"FewShotClassifier has no parameter '{name}'{nearest(name, _parameters())}")
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
-        return f"FewShotClassifier({', '.join(changed)})"
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
-
-        inputs = InputTags(two_d_array=False, three_d_array=True, string=True)
-        tags = ClassifierTags(multi_class=True)
-        return Tags(
-            estimator_type="classifier", target_tags=TargetTags(required=True), classifier_tags=tags, input_tags=inputs
-        )
-
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted
 
@@ -214,18 +220,15 @@ class FewShotClassifier:
     def _open(self) -> Engine:
         return open_engine(self.engine, self.weights, self.settings, self.transductive, self.device)
 
-    def _learn(self, engine: Engine, memory: memories.Memory, X: Any, y: Any) -> memories.Memory:
+    def _learnable(
+        self, engine: Engine, X: Any, y: Any, unreadable: Unreadable | None
+    ) -> tuple[Tensor, list[Any], int | None, Tensor]:
+        """Pictures as `Memory.add` takes them: as the engine keeps them, labels, capacity and digests."""
         if self.capacity is not None and self.capacity < 1:
             raise EngramError(f"capacity = {self.capacity} but at least 1 picture of each class must be remembered")
         pictures = listed(X)
         labels = memories.as_labels(y, len(pictures))
         if not labels:
             raise EngramError("there are 0 pictures: give at least one of each class")
-        if (total := len(memory.labels) + len(labels)) > MOST_PICTURES:
-            raise EngramError(f"{total} pictures are more than the {MOST_PICTURES} that can be remembered: give fewer")
-        items = torch.cat([engine.see(batch) for batch in batches(pictures, engine.image_shape)])
-        return memory.add(items, labels, self.capacity)
-
-
-def _parameters() -> list[str]:
-    return [name for name in inspect.signature(FewShotClassifier).parameters]
+        items, kept, digests = see_labelled(engine, pictures, labels, unreadable)
+        return items, kept, self.capacity, digests

@@ -1,7 +1,7 @@
 """A fitted classifier as a file that runs without Engram: ONNX, or a program of torch.export.
 
-Input ``images``: uint8 (n, C, H, W) of the size the encoder learned; output ``probabilities``: (n, N) in the order of
-the classes, which the ONNX file carries as metadata. What is remembered is part of the program.
+Input ``images``: uint8 (n, C, H, W) of the size the encoder learned; outputs ``probabilities``: (n, N) in the order of
+the classes, which the ONNX file carries as metadata, and ``familiar``: (n,). What is remembered is part of the program.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from engram.classifier.engine import Engine, on_dark_ground
+from engram.classifier import memory as memories
+from engram.classifier.encoders import PictureEncoder
+from engram.classifier.engine import Engine, likeness, on_dark_ground
 from engram.classifier.estimator import FewShotClassifier
 from engram.errors import EngramError
+from engram.nn.view import View, fit_view
 from engram.types import Episode
 
 FORMS = (".onnx", ".pt2")
+OUTPUTS = ("probabilities", "familiar")
 
 
 class FittedClassifier(nn.Module):
-    """Pictures (n, C, H, W) uint8 -> probabilities (n, N); supports and their labels are constants."""
+    """Pictures (n, C, H, W) uint8 -> probabilities (n, N) and familiarity (n,); supports and labels are constants."""
 
     support: Tensor
     labels: Tensor
@@ -32,19 +36,29 @@ class FittedClassifier(nn.Module):
         engine, memory = classifier.engine_, classifier.memory_
         self.encoder = engine.method.backbone if engine.encoder is None else engine.encoder
         self.method, self.light_ink, self.flat = engine.method, engine.light_ink, engine.encoder is not None
-        self.n_way = len(memory.classes)
-        self.temperature = engine.temperature(len(memory.labels) / self.n_way)
-        self.register_buffer("support", memory.items[None].clone())
+        self.n_way, self.sure, support = len(memory.classes), classifier.calibration, memory.items[:]
+        look = fit_view(support, memory.labels, self.n_way) if engine.view else None
+        self.rooted = look.rooted if look else None
+        for name in ("centre", "directions", "factors") if look else ():
+            self.register_buffer(name, getattr(look, name))
+        self.register_buffer("support", (look(support) if look else support)[None].clone())
         self.register_buffer("labels", memory.labels[None].clone())
         self.register_buffer("names", torch.arange(self.n_way)[None])
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         images = on_dark_ground(images) if self.light_ink else images
         seen = self.encoder(images)
-        query = (seen.flatten(1) if self.flat else seen)[None]
-        episode = Episode(self.support, self.labels, query, self.n_way, self.names)  # type: ignore[arg-type]
+        query = seen.flatten(1) if self.flat else seen
+        if self.rooted is not None:
+            query = View(self.rooted, self.centre, self.directions, self.factors)(query)  # type: ignore[arg-type]
+        episode = Episode(self.support, self.labels, query[None], self.n_way, self.names)  # type: ignore[arg-type]
         log_probs = self.method.classify(episode).log_probs[0]  # type: ignore[operator]
-        return torch.softmax(log_probs / self.temperature, -1)
+        probabilities = torch.softmax(log_probs / self.sure.temperature, -1)
+        if self.sure.familiarity is None:
+            return probabilities, probabilities.amax(-1)
+        slope, offset = self.sure.familiarity
+        alike = likeness(self.support[0], self.labels[0], query, self.n_way).amax(-1)
+        return probabilities, torch.sigmoid(slope * alike + offset)
 
 
 def why_not(engine: Engine) -> str | None:
@@ -58,6 +72,10 @@ def why_not(engine: Engine) -> str | None:
         return f"'{name}' draws random samples at every answer"
     if not engine.by_features:
         return f"'{name}' works on the pictures of the whole task, not on features of each"
+    if isinstance(engine.encoder, PictureEncoder):
+        return f"the encoder {engine.encoder.name} is from elsewhere: export it with its own tools"
+    if name in ("proto_memory", "knn_memory"):
+        return f"'{name}' has a memory of a size that depends on the data, which torch.export cannot trace"
     return None
 
 
@@ -66,6 +84,11 @@ def export(classifier: FewShotClassifier, path: Path) -> Path:
     if path.suffix not in FORMS:
         raise EngramError(f"{path} ends in '{path.suffix}' where {' or '.join(FORMS)} says what to write")
     classifier.classes_  # noqa: B018 - refuses one that is not fitted
+    if not classifier.memory_.exact:
+        raise EngramError(
+            f"this classifier cannot be exported: it remembers {len(classifier.memory_.labels)} pictures and a "
+            f"file can look at {memories.MOST_EXACT}"
+        )
     if reason := why_not(classifier.engine_):
         raise EngramError(f"this classifier cannot be exported: {reason}")
     shape = classifier.engine_.image_shape
@@ -89,7 +112,12 @@ def _write_onnx(program: torch.export.ExportedProgram, path: Path, classifier: F
         if find_spec(package) is None:
             raise EngramError(f"writing ONNX needs the package {package}: pip install -e '.[export]', or write a .pt2")
     converted = torch.onnx.export(
-        program, input_names=["images"], output_names=["probabilities"], dynamo=True, verbose=False, optimize=True
+        program,
+        input_names=["images"],
+        output_names=["probabilities", "familiar"],
+        dynamo=True,
+        verbose=False,
+        optimize=True,
     )
     assert converted is not None
     converted.model.metadata_props["classes"] = json.dumps([str(label) for label in classifier.classes_])

@@ -20,10 +20,12 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from engram import spellings
-from engram.classifier.engine import Uncertainty, samples_posterior, split_entropy
+from engram.classifier.description import DESCRIPTION, check_left_aside
+from engram.classifier.disk import one_writer
+from engram.classifier.engine import samples_posterior
 from engram.classifier.estimator import FewShotClassifier
 from engram.classifier.pictures import Unreadable
-from engram.classifier.saving import DESCRIPTION
+from engram.classifier.uncertainty import Uncertainty, split_entropy
 from engram.data.formats.folder import EXTENSIONS, class_pictures
 from engram.errors import EngramError
 
@@ -45,6 +47,8 @@ class Answers:
     """None where the engine has no posterior"""
     unreadable: tuple[tuple[Path, str], ...]
     """pictures left out, and why"""
+    confidence: str = ""
+    """where probabilities and familiarity come from"""
 
     def rows(self) -> list[dict[str, Any]]:
         """What the table, JSON and CSV show: shares of the largest possible entropy for both kinds of uncertainty."""
@@ -64,7 +68,8 @@ class Answers:
         shares = [dict(zip(self.classes, np.round(p, 4).tolist(), strict=True)) for p in self.probabilities]
         pictures = [{**row, "probabilities": share} for row, share in zip(self.rows(), shares, strict=True)]
         unreadable = [{"file": str(file), "why": why} for file, why in self.unreadable]
-        return json.dumps({"classes": self.classes, "pictures": pictures, "unreadable": unreadable}, indent=1)
+        whole = {"classes": self.classes, "pictures": pictures, "unreadable": unreadable}
+        return json.dumps({**whole, "confidence": self.confidence}, indent=1)
 
     def to_csv(self) -> str:
         """The rows and one column for each class."""
@@ -136,10 +141,11 @@ def ask(classifier: FewShotClassifier, files: Sequence[Path]) -> Answers:
         answer.familiarity.double().numpy(),
         split_entropy(answer) if posterior else None,
         tuple((files[place], why) for place, why in left_out.items()),
+        answer.calibration.says(),
     )
 
 
-DEFAULT_WEIGHTS = "photographs"
+DEFAULT_WEIGHTS = "imagenet"
 
 
 def answer_with(
@@ -150,15 +156,17 @@ def answer_with(
     transductive: bool,
     reject_below: float | None,
     device: str,
+    told: Unreadable | None = None,
 ) -> FewShotClassifier:
-    """A classifier that can answer: fitted to class folders, or loaded with all that it remembers."""
+    """A classifier that can answer: fitted to class folders, or loaded with all that it remembers. With ``told``
+    pictures of the folders that cannot be read are told to it and left out."""
     if (model is None) == (support is None):
         raise EngramError("give either --support with class folders or --model with what was remembered")
     if support is not None:
         classifier = FewShotClassifier(
             engine, weights or DEFAULT_WEIGHTS, transductive=transductive, reject_below=reject_below, device=device
         )
-        return classifier.fit(*support_of(support))
+        return classifier.fit(*support_of(support), unreadable=told)
     assert model is not None
     if engine is not None or weights is not None:
         raise EngramError(f"{model} has its engine and weights already: leave --engine and --weights out")
@@ -168,17 +176,43 @@ def answer_with(
     return classifier if reject_below is None else classifier.set_params(reject_below=reject_below)
 
 
-def remember_more(model: Path, support: Path, engine: str | None, weights: str | None) -> list[tuple[str, int, int]]:
-    """Add class folders to a model and save it; (class, pictures now, pictures before) of every class."""
+def remember_more(
+    model: Path, support: Path, engine: str | None, weights: str | None, told: Unreadable | None = None
+) -> list[tuple[str, int, int]]:
+    """Add class folders to a model and save it; (class, pictures now, pictures before) of every class. Of two that do
+    so at once the second waits, and adds to what the first has left."""
+    check_left_aside(model)
+    with one_writer(model):
+        return _remember_more(model, support, engine, weights, told)
+
+
+def forget_class(model: Path, name: str) -> int:
+    """Forget a class of a model by its name and save it; how many classes remain."""
+    if not (model / DESCRIPTION).is_file():
+        FewShotClassifier.load(model)  # says what is wrong
+    with one_writer(model):
+        classifier = FewShotClassifier.load(model)
+        known = {str(label): label for label in classifier.classes_.tolist()}
+        classifier.forget(known.get(name, name)).save(model)
+        return len(classifier.classes_)
+
+
+def _remember_more(
+    model: Path, support: Path, engine: str | None, weights: str | None, told: Unreadable | None
+) -> list[tuple[str, int, int]]:
     if (model / DESCRIPTION).is_file():
         classifier = FewShotClassifier.load(model)
         own = classifier.engine_.recipe.method
-        other = spellings.engine_today(engine, (own,)) not in (None, own)
-        if other or weights not in (None, classifier.weights):
-            raise EngramError(f"{model} has its engine and weights already: leave --engine and --weights out")
+        if spellings.engine_today(engine, (own,)) not in (None, own):
+            raise EngramError(f"{model} answers with '{own}' already: leave --engine out")
+        if weights not in (None, classifier.weights):
+            raise EngramError(
+                f"{model} was made with the weights '{classifier.weights}' and what '{weights}' sees cannot be mixed "
+                f"with that: leave --weights out, or remember into another folder"
+            )
         before = dict(zip(classifier.classes_.tolist(), classifier.memory_.counts.tolist(), strict=True))
     else:
         classifier, before = FewShotClassifier(engine, weights or DEFAULT_WEIGHTS), {}
-    classifier.partial_fit(*support_of(support)).save(model)
+    classifier.partial_fit(*support_of(support), unreadable=told).save(model)
     now = zip(classifier.classes_.tolist(), classifier.memory_.counts.tolist(), strict=True)
     return [(str(name), count, before.get(name, 0)) for name, count in now]

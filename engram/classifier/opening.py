@@ -1,81 +1,129 @@
-"""From the words of a person, "photographs" or a run folder, "proto_net" or nothing, to an `Engine`."""
+"""From the words of a person, "imagenet" or a run folder, "proto_net" or nothing, to an `Engine`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from engram import spellings
 from engram.classifier.box import Boxed, box
+from engram.classifier.encoders import CROP, FORMS, PictureEncoder, open_encoder
 from engram.classifier.engine import Engine
 from engram.errors import EngramError, nearest
 from engram.machine.device import choose_device
 from engram.methods import METHODS
-from engram.models.build import PREFIX, build_method, resolve_method
-from engram.models.checkpoint import Checkpoint, check_fit, load, load_method
+from engram.models.build import PREFIX, build_method, resolve_method, start_packaged
+from engram.models.checkpoint import check_fit, load, load_method
 from engram.places import WEIGHTS, located
-from engram.recipes import Recipe
+from engram.recipes import DataSettings, Recipe, TrainSettings
 from engram.types import EmbeddingMethod, Method
+
+PACKAGED = Recipe(
+    name="stage_one/imagenet",
+    method="proto_net",
+    data=DataSettings(dataset="imagenet", normalisation="lite"),
+    train=TrainSettings(iterations=1, sequences=1),
+    backbone="efficientnet_lite0",
+    backbone_weights="imagenet",
+)
+"""what the weights 'imagenet' are, in the words of a recipe"""
+
+
+class Eye(NamedTuple):
+    """What sees pictures, before it is known which method compares them."""
+
+    encoder: nn.Module
+    recipe: Recipe
+    """of the encoder; of one from elsewhere, one to take the place"""
+    image_shape: tuple[int, ...]
+    crop: float | None = None
 
 
 def open_engine(
-    engine: str | None, weights: str | Path, settings: Mapping[str, Any] | None, transductive: bool, device: str
+    engine: str | None,
+    weights: str | Path | PictureEncoder,
+    settings: Mapping[str, Any] | None,
+    transductive: bool,
+    device: str,
 ) -> Engine:
-    """``weights`` names an entry of the box or a run folder; ``engine`` a method, or None for the one that goes with
-    the weights; ``settings`` are keywords of the method."""
+    """``weights`` names an entry of the box, an encoder from elsewhere or a run folder, or is an encoder; ``engine`` a
+    method, or None for the one that goes with the weights; ``settings`` are keywords of the method."""
     where = choose_device(device)
     boxed = box().get(str(weights))
+    if (boxed and not boxed.encoder) or isinstance(weights, nn.Module) or str(weights).partition(":")[0] in FORMS:
+        eye, entry = _eye(weights, where), boxed or box()["imagenet"]
+        name = spellings.engine_today(engine, tuple(METHODS)) or entry.engine
+        return _on_encoder(name, eye, entry, settings or {}, transductive, where)
     checkpoint = load(WEIGHTS / boxed.encoder if boxed else _run_folder(weights))
     known = (checkpoint.state.method, *(boxed.heads if boxed else ()))
     name = spellings.engine_today(engine, known) or (boxed.engine if boxed else checkpoint.state.method)
     if name != checkpoint.state.method or name in (boxed.heads if boxed else ()):
-        return _on_encoder(name, checkpoint, boxed, settings or {}, transductive, where)
+        eye = Eye(load_method(checkpoint, where, "fp32").backbone, checkpoint.recipe, checkpoint.state.image_shape)
+        return _on_encoder(name, eye, boxed, settings or {}, transductive, where)
     recipe = _with_settings(checkpoint.recipe, settings or {}, transductive)
     method = build_method(recipe, checkpoint.state.image_shape, where, "fp32")
     _load(method, checkpoint.tensors("weights"), f"the weights in {checkpoint.folder}")
     return Engine(method.eval(), recipe, checkpoint.state.image_shape, **_boxed_extras(boxed, name, transductive))
 
 
+def _eye(weights: str | Path | PictureEncoder, device: torch.device) -> Eye:
+    if isinstance(weights, PictureEncoder) or str(weights) != "imagenet":
+        encoder = weights if isinstance(weights, nn.Module) else open_encoder(str(weights))
+        if not isinstance(encoder, PictureEncoder):
+            raise EngramError(
+                f"weights is a {type(weights).__name__}, which does not say how it wants pictures: give "
+                f"engram.classifier.PictureEncoder(module, preprocess, image_size)"
+            )
+        return Eye(
+            encoder.to(device), replace(PACKAGED, backbone_weights=encoder.name), encoder.image_shape, encoder.crop
+        )
+    method = build_method(PACKAGED, (3, 224, 224), device, "fp32").eval()
+    start_packaged(method, PACKAGED)
+    return Eye(method.backbone, PACKAGED, (3, 224, 224), CROP)
+
+
 def _run_folder(weights: str | Path) -> Path:
     if not located(Path(weights)).exists():
         raise EngramError(
-            f"there are no weights '{weights}', neither a run folder nor in the box{nearest(str(weights), box())}"
+            f"there are no weights '{weights}', neither a run folder nor one of {', '.join(box())}, "
+            f"timm:NAME, hf:NAME, onnx:FILE{nearest(str(weights), box())}"
         )
     return Path(weights)
 
 
 def _on_encoder(
     name: str,
-    checkpoint: Checkpoint,
+    eye: Eye,
     boxed: Boxed | None,
     settings: Mapping[str, Any],
     transductive: bool,
     device: torch.device,
 ) -> Engine:
-    """A method on the frozen backbone of another method's checkpoint: with a head of the box, or without weights."""
+    """A method on a frozen encoder: with a head of the box, or without weights."""
     if name not in METHODS and (Path(name).exists() or "/" in name):
         raise EngramError(f"the engine '{name}' is a folder: give it as weights={name!r}, its method comes with it")
-    kind, shape = resolve_method(name), checkpoint.state.image_shape
+    kind, shape = resolve_method(name), eye.image_shape
     given = {**(boxed.settings.get(name, {}) if boxed else {}), **settings}
     if not issubclass(kind, EmbeddingMethod):
-        recipe = _another(checkpoint.recipe, name, "flatten", given, transductive)
+        recipe = _another(eye.recipe, name, "flatten", given, transductive)
         return Engine(_without_weights(recipe, shape, device), recipe, shape, light_ink=bool(boxed and boxed.light_ink))
-    encoder = load_method(checkpoint, device, "fp32").backbone
-    width = (torch.Size(encoder.out_shape).numel(),)  # type: ignore[arg-type]
+    width = (torch.Size(eye.encoder.out_shape).numel(),)  # type: ignore[arg-type]
     if boxed and name in boxed.heads:
         head = load(WEIGHTS / boxed.heads[name])
         recipe = _with_settings(head.recipe, given, transductive)
         method = build_method(recipe, width, device, "fp32")
         _load(method, head.tensors("weights"), f"the head in {head.folder}")
     else:
-        recipe = _another(checkpoint.recipe, name, checkpoint.recipe.backbone, given, transductive)
+        recipe = _another(eye.recipe, name, eye.recipe.backbone, given, transductive)
         method = _without_weights(recipe, width, device)
     extras = _boxed_extras(boxed, name, transductive)
-    return Engine(method.eval(), recipe, shape, encoder, checkpoint.recipe, **extras)
+    known = None if isinstance(eye.encoder, PictureEncoder) else eye.recipe
+    return Engine(method.eval(), recipe, shape, eye.encoder, known, crop=eye.crop, **extras)
 
 
 def _boxed_extras(boxed: Boxed | None, name: str, transductive: bool) -> dict[str, Any]:
@@ -85,6 +133,7 @@ def _boxed_extras(boxed: Boxed | None, name: str, transductive: bool) -> dict[st
     return {
         "transductive": transductive,
         "light_ink": boxed.light_ink,
+        "view": boxed.view,
         "temperatures": fitted,
         "familiarities": boxed.familiarity,
     }
@@ -110,7 +159,7 @@ def _without_weights(recipe: Recipe, shape: tuple[int, ...], device: torch.devic
         method = build_method(recipe, shape, device, "fp32").eval()
     except EngramError as error:  # a head for another kind of encoder has weights of its own in any case
         raise EngramError(f"'{recipe.method}' must be trained first, on an encoder it can take: {error}") from error
-    count = sum(p.numel() for p in method.parameters())
+    count = sum(p.numel() for p in method.parameters() if p.requires_grad)
     if count:
         raise EngramError(
             f"'{recipe.method}' has {count} weights that must be trained first: engram train, then give its run "

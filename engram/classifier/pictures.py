@@ -43,22 +43,25 @@ def batches(
     image_shape: tuple[int, ...],
     size: int = 256,
     unreadable: Unreadable | None = None,
+    crop: float | None = None,
+    places: Sequence[int] | None = None,
 ) -> Iterator[Tensor]:
-    """uint8 (at most ``size``, C, H, W) in order. The first bad picture ends it; with ``unreadable`` they are told, and
-    left out."""
+    """uint8 (at most ``size``, C, H, W) in order, of all pictures or of those at ``places``. The first bad picture ends
+    it; with ``unreadable`` they are told, and left out."""
+    asked = range(len(X)) if places is None else places
 
     def read(place: int) -> np.ndarray | EngramError:
         try:
-            return as_bytes(X[place], _name(X[place], place), image_shape)
+            return as_bytes(X[place], _name(X[place], place), image_shape, crop)
         except EngramError as error:
             if unreadable is None:
                 raise
             return error
 
-    for start in range(0, len(X), size):
+    for start in range(0, len(asked), size):
         ready = []
-        places = range(len(X))[start : start + size]
-        for place, found in zip(places, side_by_side(read, places), strict=True):
+        together = asked[start : start + size]
+        for place, found in zip(together, side_by_side(read, together), strict=True):
             if isinstance(found, np.ndarray):
                 ready.append(found)
             elif unreadable is not None:
@@ -74,19 +77,19 @@ def side_by_side(read: Callable[[Item], Read], items: Iterable[Item]) -> list[Re
         return list(pool.map(read, items))
 
 
-def as_bytes(item: Any, name: str, image_shape: tuple[int, ...]) -> np.ndarray:
+def as_bytes(item: Any, name: str, image_shape: tuple[int, ...], crop: float | None = None) -> np.ndarray:
     """One picture -> uint8 ``image_shape``. Floats are taken as 0..1 where none is above 1, else as 0..255."""
     if isinstance(item, str | Path):
-        return decode_image(Path(item), name, image_shape)
+        return decode_image(Path(item), name, image_shape, crop)
     if isinstance(item, Image.Image):
-        return fit_picture(item, name, image_shape)
+        return fit_picture(item, name, image_shape, crop)
     if isinstance(item, Tensor):
         item = item.detach().cpu().numpy()
     if not isinstance(item, np.ndarray):
         raise EngramError(f"{name} is a {type(item).__name__} where a path, a Pillow image or an array is needed")
     if item.dtype.kind == "f" and item.size and item.min() >= 0 and item.max() <= 1:
         item = item * 255
-    return fit_array(item, name, image_shape)
+    return fit_array(item, name, image_shape, crop)
 
 
 def _name(item: Any, place: int) -> str:

@@ -1,27 +1,42 @@
-"""A classifier on disk: ``classifier.json``, ``weights.safetensors`` and ``memory.safetensors``. No pickle, no code.
+"""A classifier on disk: ``classifier.json``, weights as safetensors, a `Store` of its memory. No pickle, no code.
 
-The folder is whole in itself: another machine, or another version of the weights in the box, changes no answer. It is
-written beside its place and then moved there, so a folder is either the old one or the new one.
+The folder is whole in itself: another machine, or another version of the weights in the box, changes no answer. What is
+new is written beside what is there, under a name of its own; then ``classifier.json``, which names what counts, is
+replaced. So the folder holds the old classifier or the new one at every moment. More pictures are appended to the store
+and touch nothing else.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
+import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
+from engram.classifier import disk
+from engram.classifier import index as indices
 from engram.classifier.box import fitted_at
+from engram.classifier.description import (
+    DESCRIPTION,
+    FORMAT_VERSION,
+    check_plain,
+    description_of,
+    inside,
+    put,
+    refuse_own_code,
+    sealed,
+    tensors_of,
+)
+from engram.classifier.encoders import named, open_named
 from engram.classifier.engine import Engine
-from engram.classifier.memory import Memory
+from engram.classifier.memory import Memory, Stored
+from engram.classifier.store import Store, create, open_store
 from engram.errors import EngramError
 from engram.ledger import software_versions
 from engram.machine.device import choose_device
@@ -32,64 +47,168 @@ from engram.recipes.schema import recipe_from_saved
 if TYPE_CHECKING:
     from engram.classifier.estimator import FewShotClassifier
 
-FORMAT_VERSION = 1
-DESCRIPTION = "classifier.json"
-PARTS = ("weights", "memory")
 ENCODER, METHOD = "encoder.", "method."
+OURS = ("weights*.safetensors", "memory.safetensors", "memory-*", f".{DESCRIPTION}.new", ".weights*.new")
+"""what `save` writes beside the description"""
 
 
 def save(classifier: FewShotClassifier, folder: Path) -> Path:
-    memory, engine = classifier._known(), classifier.engine_
-    if folder.exists() and not (folder / DESCRIPTION).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise EngramError(f"{folder} is there and is no saved classifier: choose another folder")
-    tensors = {
-        "weights": _smallest(_weights(engine)),
-        "memory": {"items": memory.items, "labels": memory.labels, "tasks": memory.tasks},
-    }
-    files = {part: tensors_to_bytes({k: v.contiguous() for k, v in tensors[part].items()}) for part in PARTS}
-    description = {
-        "format_version": FORMAT_VERSION,
-        "versions": software_versions(),
-        "parameters": {**classifier.get_params(), "weights": str(classifier.weights)},
-        "classes": [_plain(label) for label in memory.classes],
-        "method": engine.recipe.to_dict(),
-        "encoder": engine.encoder_recipe.to_dict() if engine.encoder_recipe else None,
-        "image_shape": engine.image_shape,
-        "light_ink": engine.light_ink,
-        "transductive": engine.transductive,
-        "temperatures": dict(engine.temperatures),
-        "familiarities": dict(engine.familiarities),
-        "digests": {part: hashlib.sha256(data).hexdigest() for part, data in files.items()},
-    }
-    _write(folder, {f"{part}.safetensors": data for part, data in files.items()} | {DESCRIPTION: _sealed(description)})
+    memory = classifier._known()
+    described = _recipes(classifier.engine_)
+    refuse_own_code(described, "this classifier", "keep your run folder and its pictures, and fit again")
+    named(classifier.engine_.encoder)  # refused before anything is written
+    for label in memory.classes:
+        check_plain(label)
+    with disk.one_writer(folder):
+        saved = (folder / DESCRIPTION).is_file()
+        if not saved and any(not any(path.match(name) for name in OURS) for path in folder.iterdir()):
+            raise EngramError(f"{folder} is there and is no saved classifier: choose another folder")
+        store = _append(classifier, memory, folder) if saved else None
+        store = store or _write(classifier, memory, folder)
+        if memory.exact and store.rows == len(memory.labels):
+            found = replace(memory, stored=Stored(store.folder, store.rows, True))
+        else:
+            found = _indexed(store, memory)
+    classifier._stored(memory, found)
     return folder
 
 
-def load(kind: type[FewShotClassifier], folder: Path, device: str) -> FewShotClassifier:
-    raw = _description(folder)
-    tensors = {part: _tensors(folder / f"{part}.safetensors", raw["digests"].get(part)) for part in PARTS}
+def _append(classifier: FewShotClassifier, memory: Memory, folder: Path) -> Store | None:
+    """Add to the store what the classifier has learned since it was loaded; None where the folder is to be written
+    anew. What others have added meanwhile stays."""
+    stored = memory.stored
+    if stored is None or stored.folder.parent != folder.resolve():
+        return None
+    raw = description_of(folder)
+    if raw.get("memory") != stored.folder.name:
+        raise EngramError(
+            f"{folder} was written anew since it was loaded, for a class was forgotten or it was fitted again: load it "
+            f"and repeat what you did"
+        )
+    store = open_store(stored.folder)
+    memory = _merged(memory, store)
+    if not stored.first or (store.dtype == "float32" and not memory.exact):
+        return _write(classifier, memory, folder)
+    store = store.append(memory)
+    if raw["parameters"] != (parameters := _parameters(classifier)):
+        put(folder / DESCRIPTION, sealed({**raw, "parameters": parameters}))
+    return store
+
+
+def _merged(memory: Memory, store: Store) -> Memory:
+    """A memory with the entries that others have stored since it was loaded."""
+    assert memory.stored is not None
+    seen, there = memory.stored.rows, store.memory() if store.rows > memory.stored.rows else None
+    if there is None:
+        return memory
+    base, more = (there, memory) if memory.stored.first else (memory, there)
+    for task in more.tasks[seen:].unique():
+        rows = seen + (more.tasks[seen:] == task).nonzero()[:, 0]
+        labels = [more.classes[number] for number in more.labels[rows].tolist()]
+        base = base.add(more.items[rows], labels, None, more.digests[rows])
+    return base
+
+
+def _write(classifier: FewShotClassifier, memory: Memory, folder: Path) -> Store:
+    """Everything under new names, then the description that names it, then what was there before is removed."""
+    place = folder.resolve() / f"memory-{secrets.token_hex(4)}"
+    weights = _weights(classifier.engine_)
+    digest = hashlib.sha256(weights).hexdigest()
     try:
+        store = create(place, memory)
+        put(folder / _weights_name(digest), weights)
+        put(folder / DESCRIPTION, sealed(_described(classifier, place.name, digest)))
+    except BaseException:
+        disk.remove(place)
+        raise
+    kept = {DESCRIPTION, _weights_name(digest), place.name}
+    for path in folder.iterdir():
+        if path.name not in kept and any(path.match(name) for name in OURS):
+            disk.remove(path)
+    return store
+
+
+def _described(classifier: FewShotClassifier, memory: str, weights: str) -> dict[str, Any]:
+    """``memory``: the name of its folder; ``weights``: their digest."""
+    engine = classifier.engine_
+    method, encoder = _recipes(engine)
+    return {
+        "format_version": FORMAT_VERSION,
+        "versions": software_versions(),
+        "parameters": _parameters(classifier),
+        "memory": memory,
+        "method": method,
+        "encoder": encoder,
+        "image_shape": engine.image_shape,
+        "light_ink": engine.light_ink,
+        "crop": engine.crop,
+        "view": engine.view,
+        "outside": named(engine.encoder),
+        "transductive": engine.transductive,
+        "temperatures": dict(engine.temperatures),
+        "familiarities": dict(engine.familiarities),
+        "digests": {"weights": weights},
+    }
+
+
+def _indexed(store: Store, memory: Memory) -> Memory:
+    """What a store holds, with an index of all of it; ``memory`` is what was saved."""
+    found = store.memory()
+    if found.exact:
+        return found
+    known = memory.__dict__.get("index", memory.indexed) if store.rows == len(memory.labels) else None
+    index = indices.current(found.indexed or known, found.rows, found.labels, len(found.classes))
+    if index is not found.indexed:
+        store.write_index(index)
+    return replace(found, indexed=index)
+
+
+def load(kind: type[FewShotClassifier], folder: Path, device: str) -> FewShotClassifier:
+    raw = description_of(folder)
+    try:
+        return _loaded(kind, raw, folder, device)
+    except EngramError:
+        if description_of(folder) == raw:
+            raise
+        return _loaded(kind, description_of(folder), folder, device)  # it was written anew while we read
+
+
+def _loaded(kind: type[FewShotClassifier], raw: dict[str, Any], folder: Path, device: str) -> FewShotClassifier:
+    try:
+        digests = raw["digests"]
+        first = raw["format_version"] == 1
+        name = "weights.safetensors" if first else _weights_name(digests["weights"])
+        weights = tensors_of(folder / name, digests["weights"])
         classifier = kind(**{**raw["parameters"], "device": device})
-        classifier.engine_ = _engine(raw, tensors["weights"], device, folder)
-        memory = tensors["memory"]
-        classifier.memory_ = Memory(tuple(raw["classes"]), memory["items"], memory["labels"], memory["tasks"])
+        classifier.engine_ = _engine(raw, weights, device, folder)
+        if first:
+            parts = tensors_of(folder / "memory.safetensors", digests["memory"])
+            classifier.memory_ = Memory(tuple(raw["classes"]), parts["items"], parts["labels"], parts["tasks"])
+        else:
+            classifier.memory_ = open_store(inside(folder, raw["memory"])).memory()
         classifier.memory_.check()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EngramError(f"{folder / DESCRIPTION} is not a saved classifier ({error}): save it again") from error
     return classifier
 
 
+def _weights_name(digest: str) -> str:
+    return f"weights-{digest[:16]}.safetensors"
+
+
+def _parameters(classifier: FewShotClassifier) -> dict[str, Any]:
+    """As JSON gives them back."""
+    return dict(json.loads(json.dumps({**classifier.get_params(), "weights": str(classifier.weights)}, default=str)))
+
+
 def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder: Path) -> Engine:
     where, on = choose_device(device), str(folder / DESCRIPTION)
     shape = tuple(raw["image_shape"])
-    for part in (raw["method"], raw["encoder"]):
-        for key in ("method", "backbone"):
-            if part is not None and ":" in part[key]:  # importing it would run code that the folder names
-                raise EngramError(
-                    f"{on} names the {key} '{part[key]}', code that is not Engram's, and a saved classifier runs none: "
-                    f"fit it again from your run folder"
-                )
-    encoder, encoder_recipe = None, None
+    refuse_own_code((raw["method"], raw["encoder"]), on, "fit it again from your run folder")
+    encoder: torch.nn.Module | None = None
+    encoder_recipe = None
+    if (outside := raw.get("outside")) is not None:
+        encoder = open_named(outside, on).to(where)
     if raw["encoder"] is not None:
         encoder_recipe = recipe_from_saved(raw["encoder"], on)
         encoder = build_method(encoder_recipe, shape, where, "fp32").eval().backbone
@@ -102,14 +221,19 @@ def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder
     for name in ("temperatures", "familiarities"):
         if raw[name]:
             fitted_at(raw[name], 1)  # what is no such table fails here and not at the first answer
+    extras |= {name: raw[name] for name in ("crop", "view") if name in raw}  # came later
     return Engine(method, recipe, shape, encoder, encoder_recipe, **extras)
 
 
-def _weights(engine: Engine) -> dict[str, Tensor]:
+def _recipes(engine: Engine) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    return engine.recipe.to_dict(), engine.encoder_recipe.to_dict() if engine.encoder_recipe else None
+
+
+def _weights(engine: Engine) -> bytes:
     parts = {METHOD + name: value for name, value in engine.method.state_dict().items()}
-    if engine.encoder is not None:
+    if engine.encoder_recipe is not None and engine.encoder is not None:
         parts |= {ENCODER + name: value for name, value in engine.encoder.state_dict().items()}
-    return {name: value.cpu() for name, value in parts.items()}
+    return tensors_to_bytes({name: _smallest(value.cpu()).contiguous() for name, value in parts.items()})
 
 
 def _fill(module: torch.nn.Module, weights: dict[str, Tensor], prefix: str, where: str) -> None:
@@ -118,74 +242,7 @@ def _fill(module: torch.nn.Module, weights: dict[str, Tensor], prefix: str, wher
     module.load_state_dict(own)
 
 
-def _smallest(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _smallest(value: Tensor) -> Tensor:
     """Half precision where nothing is lost by it: weights of the box came that way."""
-
-    def smaller(value: Tensor) -> Tensor:
-        half = value.half() if value.dtype == torch.float32 else value
-        return half if torch.equal(half.to(value.dtype), value) else value
-
-    return {name: smaller(value) for name, value in weights.items()}
-
-
-def _plain(label: Any) -> Any:
-    if not isinstance(label, str | int | float):
-        raise EngramError(f"the class {label!r} is a {type(label).__name__}: only text and numbers can be saved")
-    return label
-
-
-def _sealed(description: dict[str, Any]) -> bytes:
-    """JSON that carries the digest of its own content, so that a change by hand or accident is noticed."""
-    text = json.dumps(description, sort_keys=True, default=str)
-    return json.dumps(
-        {**description, "digest": hashlib.sha256(text.encode()).hexdigest()}, indent=1, default=str
-    ).encode()
-
-
-def _description(folder: Path) -> dict[str, Any]:
-    path = folder / DESCRIPTION
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        version = raw["format_version"]
-        digest = raw.pop("digest")
-    except FileNotFoundError as error:
-        raise EngramError(f"{folder} is no saved classifier: it has no {DESCRIPTION}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EngramError(f"{path} cannot be read as a saved classifier ({error}): save it again") from error
-    if version != FORMAT_VERSION:
-        made = raw.get("versions", {}).get("engram", "unknown")
-        raise EngramError(
-            f"{path} has format version {version}, written by Engram {made}, but this Engram reads {FORMAT_VERSION}: "
-            f"use that version, or fit again"
-        )
-    if hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest() != digest:
-        raise EngramError(f"{path} was changed after it was saved: restore it, or save the classifier again")
-    return dict(raw)
-
-
-def _tensors(path: Path, expected: str | None) -> dict[str, Tensor]:
-    try:
-        data = path.read_bytes()
-        if hashlib.sha256(data).hexdigest() != expected:
-            raise EngramError(f"{path} is damaged or was changed ({len(data)} bytes): restore it, or save again")
-        return tensors_from_bytes(data)
-    except (OSError, SafetensorError) as error:
-        raise EngramError(f"{path} cannot be read ({error}): restore it, or save the classifier again") from error
-
-
-def _write(folder: Path, files: dict[str, bytes]) -> None:
-    temporary, aside = (folder.with_name(f".{folder.name}.{kind}.{os.getpid()}") for kind in ("new", "old"))
-    try:
-        temporary.mkdir(parents=True)
-        for name, data in files.items():
-            (temporary / name).write_bytes(data)
-        if folder.exists():
-            os.replace(folder, aside)
-        os.replace(temporary, folder)
-    except OSError as error:
-        if aside.exists() and not folder.exists():
-            os.replace(aside, folder)
-        raise EngramError(f"{folder} could not be written ({error.strerror or error}): nothing was changed") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(aside, ignore_errors=True)
+    half = value.half() if value.dtype == torch.float32 else value
+    return half if torch.equal(half.to(value.dtype), value) else value

@@ -62,7 +62,13 @@ def audit(
         sys.exit(1)
 
 
-def picture(model: flags.Model, out: flags.File, data: flags.Data = None, device: flags.Device = "auto") -> None:
+def picture(
+    model: flags.Model,
+    out: flags.File,
+    data: flags.Data = None,
+    device: flags.Device = "auto",
+    trust_code: flags.TrustCode = False,
+) -> None:
     """Keep one answered test task of a model, with its images and the graph of every layer, for the report.
 
     Args:
@@ -70,8 +76,10 @@ def picture(model: flags.Model, out: flags.File, data: flags.Data = None, device
         out: file to write, results/pictures/NAME.npz
     """
     from engram.evaluation.picture import write_picture
+    from engram.models.build import trusting_code
 
-    print(f"wrote {write_picture(model, out, data, device)}")
+    with trusting_code(trust_code):
+        print(f"wrote {write_picture(model, out, data, device)}")
 
 
 def compare(first: flags.First, second: flags.Second) -> None:

@@ -19,6 +19,7 @@ def predict(
     json: flags.Switch = False,
     csv: flags.Switch = False,
     device: flags.Device = "cpu",
+    trust_code: flags.TrustCode = False,
 ) -> None:
     """Say which class each picture is of, from a few examples of each class or from what a model remembers.
 
@@ -33,10 +34,12 @@ def predict(
         csv: write CSV with one column for each class
     """
     from engram.classifier.folders import answer_with, ask, find_pictures
+    from engram.models.build import trusting_code
 
     if json and csv:
         raise EngramError("--json and --csv are two forms of one answer: choose one")
-    classifier = answer_with(model, support, engine, weights, transductive, reject_below, device)
+    with trusting_code(trust_code):
+        classifier = answer_with(model, support, engine, weights, transductive, reject_below, device, _left_out)
     answers = ask(classifier, find_pictures(images))
     if json or csv:
         print(answers.to_json() if json else answers.to_csv(), end="\n" if json else "")
@@ -44,8 +47,14 @@ def predict(
         from engram.report.rows import answers_table
 
         print(answers_table(answers.rows()).text())
-    for _, why in answers.unreadable:
-        print(f"left out: {why}", file=sys.stderr)
+    for place, (_, why) in enumerate(answers.unreadable):
+        _left_out(place, why)
+    if not json:
+        print(f"confidence: {answers.confidence}", file=sys.stderr)
+
+
+def _left_out(place: int, why: str) -> None:
+    print(f"left out: {why}", file=sys.stderr)
 
 
 def remember(
@@ -53,16 +62,22 @@ def remember(
     support: flags.GivenSupport,
     weights: flags.Weights = None,
     engine: flags.Engine = None,
+    trust_code: flags.TrustCode = False,
 ) -> None:
     """Add pictures to what a model remembers: of known classes, of new ones, or both. A new folder starts a new model.
+
+    Pictures that cannot be read are told and stop nothing.
 
     Args:
         model: folder of the model
         support: folder with one folder of example pictures for each class
     """
     from engram.classifier.folders import remember_more
+    from engram.models.build import trusting_code
 
-    for name, count, before in remember_more(model, support, engine, weights):
+    with trusting_code(trust_code):
+        remembered = list(remember_more(model, support, engine, weights, _left_out))
+    for name, count, before in remembered:
         print(f"{name}: {count} pictures" + (f", {count - before} of them new" if before < count and before else ""))
 
 
@@ -73,12 +88,9 @@ def forget(model: flags.Target, name: flags.ClassName) -> None:
         model: folder of the model
         name: the class
     """
-    from engram.classifier import FewShotClassifier
+    from engram.classifier.folders import forget_class
 
-    classifier = FewShotClassifier.load(model)
-    known = {str(label): label for label in classifier.classes_.tolist()}
-    classifier.forget(known.get(name, name)).save(model)
-    rest = len(known) - 1
+    rest = forget_class(model, name)
     print(f"{name} is forgotten; {rest} class{'es remain' if rest != 1 else ' remains'}")
 
 

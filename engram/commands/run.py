@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from engram import flags
 from engram.options import TrainOptions
+from engram.places import model_folder
 
 
 def quickstart(
@@ -36,6 +38,7 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
     Args:
         recipe: a name such as cml_bgnn/glyphs_5w1s (see engram list) or the path of a TOML file
     """
+    from engram.machine.interruptions import INTERRUPTED
     from engram.report.rows import record_table
     from engram.training.experiment import train as call
 
@@ -44,6 +47,10 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
     print(f"checkpoints: {run.folder}\nrecord: {run.record_file}")
     if run.record.note != options.note:  # what went wrong on the way
         print(f"engram: {run.record.note}", file=sys.stderr)
+    if run.record.status == "interrupted":
+        step = run.record.training["iterations"]
+        print(f"engram: stopped and saved at step {step}: go on with the same command and --resume", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 def features(
@@ -54,6 +61,7 @@ def features(
     which_weights: flags.WhichWeights = "chosen",
     views: flags.Views = 1,
     augmented: flags.Copies = None,
+    trust_code: flags.TrustCode = False,
 ) -> None:
     """Write what a trained encoder sees of its dataset as feature stores, for training and tests on frozen features.
 
@@ -64,16 +72,17 @@ def features(
         views: 2 averages the features of each picture and its mirror image
         augmented: each training image that many times, every time under the recipe's augmentation anew
     """
+    from engram.models.build import trusting_code
     from engram.models.features import write_features
 
-    written = write_features(
-        Path(model), out, data=data, device=device, which_weights=which_weights, views=views, augmented=augmented
-    )
+    how = partial(write_features, data=data, device=device, which_weights=which_weights)
+    with trusting_code(trust_code):
+        written = how(model_folder(model), out, views=views, augmented=augmented)
     for split, store in written.items():
         print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
 
 
-def attach(head: flags.First, encoder: flags.Second, out: flags.Target) -> None:
+def attach(head: flags.First, encoder: flags.Second, out: flags.Target, trust_code: flags.TrustCode = False) -> None:
     """Put a head trained on frozen features back on its encoder: one checkpoint, in half precision, that sees images.
 
     Args:
@@ -81,9 +90,11 @@ def attach(head: flags.First, encoder: flags.Second, out: flags.Target) -> None:
         encoder: run folder the features came from
         out: run folder to write
     """
+    from engram.models.build import trusting_code
     from engram.models.packing import attach as call
 
-    print(f"wrote {call(head, encoder, out)}")
+    with trusting_code(trust_code):
+        print(f"wrote {call(head, encoder, out)}")
 
 
 def pack(run: flags.Model, out: flags.Target, bits: flags.Bits = 16) -> None:
@@ -96,7 +107,7 @@ def pack(run: flags.Model, out: flags.Target, bits: flags.Bits = 16) -> None:
     """
     from engram.models.packing import pack as call
 
-    print(f"wrote {call(Path(run), out, bits)}")
+    print(f"wrote {call(model_folder(run), out, bits)}")
 
 
 def reproduce(

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from engram.data.catalogue import DATASETS, FOLDER_PREFIX, FOLDER_SPEC, GLYPHS, DatasetSpec, find_form, search, spec_of
 from engram.data.formats.folder import FolderOptions
-from engram.data.formats.form import SPLITS, Form, SplitReading
-from engram.data.store import STORE_VERSION, SplitSource, Store, build
+from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource
+from engram.data.store import STORE_VERSION, Store
+from engram.data.writing import build
 from engram.errors import EngramError, nearest
 
 if sys.platform != "win32":

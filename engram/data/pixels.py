@@ -19,6 +19,7 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     ),
     "gnn": ((120.45 / 255, 115.74 / 255, 104.65 / 255), (0.5, 0.5, 0.5)),
     "relation": ((0.92206,), (0.08426,)),
+    "lite": ((127 / 255,), (128 / 255,)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
 """Name -> (mean, std) on the 0..1 scale; "none" keeps the raw 0..255 values."""

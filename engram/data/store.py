@@ -7,24 +7,24 @@ A store is a folder with three files: ``images.npy`` (n, ...) with the images of
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
-from rich.progress import track
 from torch import Tensor
 
-from engram.data.formats.form import SplitSource
 from engram.errors import EngramError
+from engram.files import open_regular, read_json
+from engram.structure import structure
 
 STORE_VERSION = 1
 MIRRORED = ", picture and mirror averaged"
 """what the maker of such features ends in"""
+FILES = ("images.npy", "offsets.npy", "store.json")
+"""of a store; the last says that the folder is one"""
 
 
 @dataclass(frozen=True)
@@ -123,32 +123,55 @@ class Store:
         if offsets[-1] != len(array):
             raise EngramError(f"the class counts add up to {offsets[-1]} but there are {len(array)} images")
         names = tuple(class_names or (f"class{i}" for i in range(len(counts))))
-        digest = _digest(array.cpu().contiguous().view(torch.uint8).numpy(), offsets, names)
+        digest = digest_of(array.cpu().contiguous().view(torch.uint8).numpy(), offsets, names)
         return cls(array, offsets, StoreInfo(STORE_VERSION, dataset, split, names, group_size, "memory", digest))
 
     @classmethod
     def open(cls, folder: Path) -> Store:
         """Open a built store in milliseconds: files are mapped, not read."""
         try:
-            raw = json.loads((folder / "store.json").read_text())
+            raw = read_json(folder / "store.json")
+            if not isinstance(raw, dict) or not isinstance(raw.get("version"), int):
+                raise ValueError("store.json has no version")
             if raw["version"] > STORE_VERSION:
                 raise EngramError(
                     f"{folder}/store.json has version {raw['version']} but this Engram reads up to {STORE_VERSION}: "
                     f"update Engram, or delete the folder to build it again"
                 )
-            raw["class_names"] = tuple(raw["class_names"])
-            mapped = np.load(folder / "images.npy", mmap_mode="c")
-            offsets = np.load(folder / "offsets.npy")
-            if len(mapped) != offsets[-1]:
-                raise ValueError("row counts differ")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            info = structure(raw, StoreInfo, "store.json")
+            images = torch.from_numpy(_mapped(folder / "images.npy", "c"))
+            offsets = np.array(_mapped(folder / "offsets.npy", "r"))
+            _check_rows(info, images, offsets)
+        except (OSError, ValueError, TypeError, EOFError, MemoryError, OverflowError) as error:
             raise EngramError(
                 f"the store {folder} cannot be opened ({error}): delete the folder and it is built again"
             ) from error
-        return cls(torch.from_numpy(mapped), offsets, StoreInfo(**raw))
+        return cls(images, offsets, info)
 
 
-def _digest(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -> str:
+def _mapped(path: Path, mode: Literal["c", "r"]) -> np.ndarray:
+    """An array on disk; nothing is read of it, so that a few bytes that announce terabytes cost none."""
+    with open_regular(path):
+        pass  # a pipe or a device is told, not waited for
+    array = np.load(path, mmap_mode=mode)
+    if not isinstance(array, np.memmap):
+        raise ValueError(f"{path.name} is not one array")
+    return array
+
+
+def _check_rows(info: StoreInfo, images: Tensor, offsets: np.ndarray) -> None:
+    """Every class owns rows that are there."""
+    if images.dim() not in (2, 4) or 0 in images.shape[1:]:
+        raise ValueError(f"images of the shape {tuple(images.shape[1:])} are neither pictures nor features")
+    if offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) != len(info.class_names) + 1:
+        raise ValueError("offsets.npy has no row for each class")
+    if offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != len(images):
+        raise ValueError("row counts differ")
+    if info.group_size < 1:
+        raise ValueError(f"its group_size is {info.group_size}")
+
+
+def digest_of(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -> str:
     digest = hashlib.sha256()
     digest.update(np.ascontiguousarray(offsets, dtype=np.int64).tobytes())
     digest.update("\n".join(class_names).encode())
@@ -161,41 +184,4 @@ def _digest(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -
 def verify(store: Store) -> bool:
     """Read every byte and compare with the digest the store was built with."""
     data = store.images.cpu().contiguous().view(torch.uint8).numpy()
-    return _digest(data, store.offsets, store.info.class_names) == store.digest
-
-
-def build(folder: Path, dataset: str, split: str, source: SplitSource, origin: str, quiet: bool = False) -> Store:
-    """Write a store from a source with a progress bar; nothing is left behind if it fails half-way."""
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        temporary.mkdir(parents=True, exist_ok=True)
-        offsets = np.concatenate([[0], np.cumsum(source.counts)]).astype(np.int64)
-        shape = (int(offsets[-1]), *source.image_shape)
-        images = np.lib.format.open_memmap(temporary / "images.npy", "w+", np.dtype(source.dtype), shape)
-        classes = range(len(source.class_names))
-        for c in track(classes, f"building {dataset} {split}", disable=quiet, transient=True):
-            row = int(offsets[c])
-            for image in source.read_class(c):
-                if row < offsets[c + 1]:  # a surplus image must not land in the next class
-                    images[row] = image
-                row += 1
-            if row != offsets[c + 1]:
-                raise EngramError(
-                    f"class '{source.class_names[c]}' of {dataset} {split} gave {row - offsets[c]} images "
-                    f"where {source.counts[c]} were announced: check {origin}"
-                )
-        images.flush()
-        np.save(temporary / "offsets.npy", offsets)
-        digest = _digest(images.view(np.uint8) if images.dtype != np.uint8 else images, offsets, source.class_names)
-        info = StoreInfo(STORE_VERSION, dataset, split, source.class_names, source.group_size, origin, digest)
-        (temporary / "store.json").write_text(json.dumps(asdict(info), indent=1))
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(temporary, folder)
-    except OSError as error:
-        raise EngramError(
-            f"the store {folder} could not be written ({error.strerror or error}): nothing was left behind"
-        ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return Store.open(folder)
+    return digest_of(data, store.offsets, store.info.class_names) == store.digest

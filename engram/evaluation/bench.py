@@ -25,6 +25,7 @@ from engram.ledger import (
 )
 from engram.machine.device import choose_device, kept_memory
 from engram.machine.failures import explained
+from engram.models.build import trusting_code
 from engram.models.features import open_stores
 from engram.options import ASKABLE, BenchKeywords, BenchOptions
 from engram.recipes.protocols import protocols_of
@@ -43,21 +44,22 @@ def bench(
     - features: a folder of `engram.models.features.write_features`, used in place of the dataset's images;
     - query_statistics: asks MAML and its like otherwise than their recipe says;
     - which_weights: "last" or "average" in place of those validation chose, where the run kept a moving average;
-    - data, results, device, split, predictions, note.
+    - data, results, device, split, predictions, note; trust_code: import a class that the run folder names.
     """
     how = BenchOptions.read("bench", options, also=ASKABLE)
     changes: dict[str, Any] = {key: value for key, value in options.items() if key in ASKABLE}
     where, results = choose_device(how.device), Path(how.results)
     samples = changes.get("test_samples") or 0
     name, on_features = model_name(model, how.method), how.features is not None
-    source = resolve_model(name, how.recipe, on_features, samples, how.query_statistics, how.which_weights)
+    with trusting_code(how.trust_code):
+        source = resolve_model(name, how.recipe, on_features, samples, how.query_statistics, how.which_weights)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (how.split,), how.data, how.features)[how.split]
     protocols = protocols_of(source.asked, how.split, **changes)
     for protocol in protocols:
         protocol.check(opened)
     blank, clock = source.blank_record("bench", where, opened), time.monotonic()
-    with explained(source.recipe, where), kept_memory():
+    with explained(source.recipe, where), kept_memory(), trusting_code(how.trust_code):
         method = source.build(opened).to(where)
         on_device = opened.to(where) if where.type == "cuda" else opened
         asked = [replace(p, batch_norm=method.card.batch_norm) for p in protocols]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import torch
 
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.store import Store
+from engram.errors import EngramError
 from engram.evaluation.source import resolve_model
+from engram.files import UNPACKING, open_regular
 from engram.machine.device import choose_device
 from engram.models.features import open_stores
+from engram.places import model_folder
 from engram.protocol import Protocol
 from engram.types import Method
 
@@ -50,10 +54,25 @@ def _pixels(images: torch.Tensor) -> np.ndarray:
     return array[:, 0] if array.shape[1] == 1 else array.transpose(0, 2, 3, 1)
 
 
+def _check_place(out: Path) -> None:
+    """Only a file of its own kind is written over; numpy would add the ending by itself, also to a folder's name."""
+    if out.suffix != ".npz" or out.is_dir():
+        raise EngramError(f"{out} is no name of a picture: name a file, such as results/pictures/NAME.npz")
+    if out.exists():
+        try:
+            with open_regular(out) as stream:
+                held = zipfile.ZipFile(stream).namelist()
+        except (OSError, *UNPACKING):
+            held = []
+        if "images_support.npy" not in held:
+            raise EngramError(f"{out} exists and is no picture that Engram wrote, so it is kept: name another file")
+
+
 def write_picture(model: str, out: Path, data: Path | None = None, device: str = "auto") -> Path:
     """Answer one frozen test task of a model's own dataset and keep it for the report."""
     where = choose_device(device)
-    source = resolve_model(model, None)
+    _check_place(out)
+    source = resolve_model(str(model_folder(model)), None)
     store = open_stores(source.asked.data.dataset, ("test",), data, None)["test"]
     arrays = episode_arrays(source.build(store).to(where), store, where)
     out.parent.mkdir(parents=True, exist_ok=True)

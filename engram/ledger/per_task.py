@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from engram.errors import EngramError
+from engram.files import UNPACKING, check_zip, open_regular
 from engram.ledger.records import Evaluation
 
 MOST_LEVELS = 256
+MOST_BYTES = 2**30
+"""of all arrays beside a record"""
 
 
 def write_tasks(path: Path, correct: np.ndarray, more: Mapping[str, np.ndarray] | None = None) -> None:
@@ -30,7 +32,9 @@ def write_tasks(path: Path, correct: np.ndarray, more: Mapping[str, np.ndarray] 
 
 def read_tasks(path: Path) -> np.ndarray:
     """(sequences, steps, 1) float64. Raises OSError, KeyError, ValueError or BadZipFile where the file is none."""
-    with np.load(path) as arrays:
+    with open_regular(path) as stream:
+        check_zip(stream, MOST_BYTES)
+        arrays = np.load(stream)
         if "correct" in arrays:
             return np.asarray(arrays["correct"], np.float64)
         return np.asarray(arrays["levels"][arrays["level_of_task"]], np.float64)
@@ -41,7 +45,7 @@ def correctness(evaluation: Evaluation, folder: Path) -> np.ndarray:
     path = folder / evaluation.tasks_file
     try:
         return read_tasks(path)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, ValueError, IndexError, TypeError, MemoryError, EOFError, *UNPACKING) as error:
         why = getattr(error, "strerror", None) or error
         raise EngramError(
             f"the per-task results {path} cannot be read ({why}): restore them from git or bench the model again"

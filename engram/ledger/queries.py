@@ -57,7 +57,7 @@ class Answer:
     def complete(self) -> bool:
         """Trained for all iterations of its recipe, or a method that is not trained. Without the run's record: no."""
         done = self.training.get("iterations")
-        return not self.record.trained_by if done is None else done >= self.record.recipe["train"]["iterations"]
+        return not self.record.trained_by if done is None else done >= self.record.recipe["train"].get("iterations", 0)
 
 
 class Trainers:
@@ -73,8 +73,9 @@ class Trainers:
 
         The record itself where the run has none.
         """
-        run_id = record.trained_by or record.run_id
-        while run_id in self._next:
+        run_id, seen = record.trained_by or record.run_id, set[str]()
+        while run_id in self._next and run_id not in seen:  # records that name each other would lead round for ever
+            seen.add(run_id)
             run_id = self._next[run_id]
         return self._by_id.get(run_id, record)
 
@@ -183,8 +184,9 @@ def conflicts(records: Sequence[RunRecord]) -> list[str]:
     sentences = []
     for answer in Ledger(records).given:
         before, last[answer.question] = last.get(answer.question), answer
-        if before and before.evaluation.metrics.get("accuracy") != answer.evaluation.metrics.get("accuracy"):
-            figures = [100 * float(a.evaluation.metrics["accuracy"]) for a in (before, answer)]
+        old, new = (a.evaluation.metrics.get("accuracy") if a else None for a in (before, answer))
+        if before and old is not None and new is not None and old != new:
+            figures = [100 * float(old), 100 * float(new)]
             sentences.append(
                 f"runs {before.record.run_id} and {answer.record.run_id} of {answer.record.recipe_name} have the same "
                 f"digest and questions but scored {figures[0]:.2f} and {figures[1]:.2f} %: the newer one counts"

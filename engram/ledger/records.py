@@ -7,12 +7,15 @@ import json
 import math
 import os
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from engram import spellings
 from engram.errors import EngramError
+from engram.files import read_json
+from engram.ledger.content import check_content
+from engram.structure import structure
 
 RESULTS = Path("results/runs")
 """where records lie unless a command says otherwise"""
@@ -181,7 +184,9 @@ def write_record(folder: Path, record: RunRecord) -> Path:
 
 def read_record(path: Path) -> RunRecord:
     try:
-        raw = json.loads(path.read_text())
+        raw = read_json(path)
+        if not isinstance(raw, dict) or not isinstance(raw.get("version"), int):
+            raise ValueError("it has no version")
         if raw["version"] > LEDGER_VERSION:
             raise EngramError(
                 f"{path} has ledger version {raw['version']} but this Engram reads up to {LEDGER_VERSION}: update it"
@@ -193,14 +198,27 @@ def read_record(path: Path) -> RunRecord:
             )
         if raw["version"] > 1 and (absent := {"revision", "start"} - raw.keys()):
             raise ValueError(f"it does not say its {min(absent)}")
-        raw["evaluations"] = [Evaluation(**e) for e in raw["evaluations"]]
         if (today := spellings.saved_today(raw)) is not raw:
             today["filed_as"] = path.name.removesuffix(f".{raw['run_id']}.json")
-        return RunRecord(**today)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return _structured(today)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise EngramError(
             f"the run record {path} cannot be read ({error}): restore it from git or remove it"
         ) from error
+
+
+def _structured(raw: dict[str, Any]) -> RunRecord:
+    """A record whose keys are of their kinds; else a ValueError, here at the door."""
+    if not isinstance(raw.get("evaluations"), list):
+        raise ValueError("its evaluations are no list")
+    try:
+        record = structure({**raw, "evaluations": [], "curves": {}}, RunRecord, "in it")
+        evaluations = [structure(e, Evaluation, "evaluations") for e in raw["evaluations"]]
+        record = replace(record, evaluations=evaluations, curves=raw.get("curves", {}))
+        check_content(record)
+    except EngramError as error:
+        raise ValueError(str(error)) from error
+    return record
 
 
 def read_ledger(folder: Path) -> tuple[list[RunRecord], list[str]]:

@@ -33,13 +33,13 @@ def _problem(record: RunRecord, folder: Path) -> str:
     """What a hand edit leaves behind where there is no seal yet; "" for a record in order."""
     try:
         digest = digest_of(record.recipe)
-    except (KeyError, TypeError, AttributeError):
+        known = len(revisions_of(record.method, record.recipe["method_settings"]))
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         return "its recipe is not whole"
     if digest != record.recipe_digest:
         return f"its recipe has the digest {digest} but it says {record.recipe_digest}"
     if record.version > 1 and record.evaluations and record.builds_on and not record.start:
         return f"it builds on {record.builds_on} but does not say by which digest"
-    known = len(revisions_of(record.method, record.recipe["method_settings"]))
     if record.revision > known and ":" not in record.method:
         return f"it is of revision {record.revision} of {record.method} but this Engram knows {known}: update it"
     for evaluation in (e for e in record.evaluations if e.tasks_file):

@@ -12,6 +12,9 @@ from typing import Any
 
 from engram.errors import EngramError
 
+INTERRUPTED = 130
+"""exit status of a training that was stopped and saved, as a shell has it after Ctrl-C"""
+
 
 class RunLock:
     """Context manager that holds ``run.lock`` in a run folder; the system lets go of it when the process ends.

@@ -33,7 +33,7 @@ class ContentMemoryConfig(Reading):
     n_layers: int = 3
     """rounds in which queries and past pictures join the classes"""
     width: int = 96
-    """of the learned metric"""
+    """of the learned metric; 0 takes the features as they come, and nothing is learned"""
     capacity: int = 10240
     """entries remembered: 2 N of a named task, S + Q of an anonymous one; the oldest task is forgotten first"""
     bayes: Literal["task", "none"] = "task"
@@ -50,7 +50,7 @@ class ContentMemoryConfig(Reading):
             raise EngramError(
                 f"gamma = {self.gamma} needs train_samples of at least 2, not {self.train_samples}; or set gamma = 0"
             )
-        check_within(self, n_layers=1, width=1, capacity=1, train_samples=1, test_samples=0)
+        check_within(self, n_layers=1, width=0, capacity=1, train_samples=1, test_samples=0)
 
 
 class ContentMemory(EmbeddingMethod):
@@ -61,6 +61,7 @@ class ContentMemory(EmbeddingMethod):
         paper="ours, after CML-BGNN by Luo et al., AAAI 2020",
         transductive=True,
         continual=True,
+        by_class_means=True,
         samples_key="test_samples",
         departures=(
             "Nodes and edges, equations 5 and 7. Paper: node and edge networks. Ours: class means and cosines under a "

@@ -36,6 +36,7 @@ class ProtoMemory(EmbeddingMethod):
         title="Prototype memory",
         paper="a baseline; prototypes by Snell, Swersky & Zemel, NeurIPS 2017",
         continual=True,
+        by_class_means=True,
     )
     Config = ProtoMemoryConfig
 

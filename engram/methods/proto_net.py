@@ -27,6 +27,7 @@ class ProtoNet(EmbeddingMethod):
         title="Prototypical Net",
         paper="Snell, Swersky & Zemel, NeurIPS 2017",
         exportable=True,
+        by_class_means=True,
         departures=(
             "Temperature. Paper: 1, the squared distance as it is. Ours: 1, and 64, by which distances are divided, in "
             "`mini_5w1s_temperature_short`, the row of Table 1 here.",

@@ -80,6 +80,7 @@ class StageOne(EmbeddingMethod):
         title="Stage one",
         paper="Chen et al., A Closer Look at Few-shot Classification, ICLR 2019 (Baseline)",
         base_classes=True,
+        by_class_means=True,
         departures=(
             "Test. Paper: a linear classifier fitted to the supports, 100 steps of SGD. Ours: nearest centroid by "
             "cosine of centred features, nothing fitted.",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +20,43 @@ from engram.data.pixels import NORMALISATIONS
 from engram.errors import EngramError, nearest
 from engram.methods import METHODS
 from engram.nn.backbones import build_backbone
+from engram.nn.backbones.efficientnet import DIGEST, EfficientNetLite0, imagenet_weights
 from engram.nn.encoder import Encoder
 from engram.nn.task_norm import TaskBatchNorm, TaskNorm
 from engram.recipes.schema import Recipe, structure
 from engram.types import EmbeddingMethod, Method, MethodCard
 
+PACKAGED = "imagenet"
+"""[backbone] weights that come in a package"""
 PREFIX = "backbone.backbone."
 """method.backbone is the encoder, and its backbone is what has weights"""
+
+
+_TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
+
+
+@contextmanager
+def trusting_code(said: bool = True) -> Iterator[None]:
+    """While it lasts, classes that a checkpoint names may be imported: a person has ``said`` so."""
+    before = _TRUSTED.set(said or _TRUSTED.get())
+    try:
+        yield
+    finally:
+        _TRUSTED.reset(before)
+
+
+def check_code(recipe: Recipe, where: str) -> None:
+    """Refuse the recipe of a file whose method or backbone would be imported, unless a person trusts it.
+
+    Importing runs code. What the program itself has imported runs none, and so may be named by a file.
+    """
+    for what, name in (("method", recipe.method), ("backbone", recipe.backbone)):
+        module, _, kind = name.partition(":")
+        if kind and not _TRUSTED.get() and not hasattr(sys.modules.get(module), kind):
+            raise EngramError(
+                f"{where} names the {what} '{name}', and importing it runs code that Engram does not know: look at it, "
+                f"then say --trust-code, or in Python trust_code=True or import it yourself"
+            )
 
 
 def resolve_method(name: str) -> type[Method]:
@@ -67,6 +100,22 @@ def build_method(
     # The encoder hands images on in channels-last layout; weights in the same layout save a conversion each step.
     method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return method
+
+
+def start_packaged(method: Method, recipe: Recipe) -> str:
+    """Fill a backbone with the weights of a package, [backbone] weights = "imagenet"; their digest, for the record."""
+    backbone: Any = method.backbone.backbone
+    if not isinstance(backbone, EfficientNetLite0):
+        raise EngramError(
+            f"{recipe.name} [backbone]: weights = 'imagenet' are those of efficientnet_lite0, not of {recipe.backbone}"
+        )
+    if recipe.data.normalisation != "lite":
+        raise EngramError(
+            f"{recipe.name} [data]: normalisation = '{recipe.data.normalisation}' but the weights 'imagenet' learned "
+            f"from 'lite'"
+        )
+    backbone.load_state_dict(imagenet_weights(backbone))
+    return DIGEST[:16]
 
 
 def _uniform_norms(method: nn.Module) -> int:

@@ -11,8 +11,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,58 +25,20 @@ from torch import Tensor
 
 from engram import spellings
 from engram.errors import EngramError
-from engram.ledger import software_versions
-from engram.models.build import build_method
+from engram.files import read_bytes, read_json
+from engram.models.build import build_method, check_code
 from engram.models.rounding import restored
-from engram.models.run_folder import choose, remove_older, way_out
-from engram.models.run_folder import last_step as last_step
+from engram.models.run_folder import FOLDER, choose, last_step, numbered, publish, remove, way_out
+from engram.models.run_state import FORMAT_VERSION, Chosen, RunState, checked_state
 from engram.places import located
 from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.types import Method
 
-FORMAT_VERSION = 2
-"""2: the weights may be those of a moving average"""
+MOST_BYTES = 8 * 2**30
+"""of a file of tensors"""
 PARTS = ("weights", "optimiser", "random")
-Chosen = Literal["weights", "average"]
 WhichWeights = Literal["chosen", "last", "average"]
 """what validation chose, those of the last step, or their moving average"""
-
-
-@dataclass(frozen=True)
-class RunState:
-    """What ``state.json`` holds: a run up to one iteration, without its tensors."""
-
-    method: str
-    recipe: dict[str, Any]
-    recipe_digest: str
-    image_shape: tuple[int, ...]
-    dataset_digest: str
-    """of the training split; the validation split's is in ``validation``"""
-    validation: dict[str, Any]
-    """the validation protocol"""
-    run_id: str
-    iteration: int
-    numpy_generator: Mapping[str, Any]
-    optimiser: dict[str, Any]
-    """structure of optimiser.safetensors"""
-    curves: dict[str, list[float]]
-    window: dict[str, Any]
-    """sums and counts of the losses since the last validation"""
-    best_accuracy: float | None
-    best_iteration: int
-    seconds: float
-    validation_seconds: float
-    features: str = ""
-    """who made the features it was trained on; "" for images, and for features in runs of before this was kept"""
-    revision: int = 0
-    start: dict[str, str] = field(default_factory=dict)
-    """revision of the method (`engram.card`) when the run began; digests of the weights and features it started from"""
-    chosen: Chosen = "weights"
-    """which of the two the latest validation found better"""
-    digests: dict[str, str] = field(default_factory=dict)
-    """sha256 of each safetensors file"""
-    engram_version: str = field(default_factory=lambda: software_versions()["engram"])
-    format_version: int = FORMAT_VERSION
 
 
 @dataclass(frozen=True)
@@ -104,20 +67,35 @@ class Checkpoint:
         part = self.weights_part(which_weights) if part == "weights" else part
         path = self.folder / f"{part}.safetensors"
         try:
-            data = path.read_bytes()
+            data = read_bytes(path, MOST_BYTES)
             expected = self.state.digests.get(part)
             if expected and hashlib.sha256(data).hexdigest() != expected:
                 raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {way_out(self.folder)}")
             return restored(tensors_from_bytes(data))
         except FileNotFoundError as error:
             raise EngramError(f"the checkpoint {self.folder} lacks {path.name}: {way_out(self.folder)}") from error
-        except (OSError, SafetensorError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise EngramError(f"{path} cannot be read ({error}): {way_out(self.folder)}") from error
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe the run was started with."""
-        return recipe_from_saved(self.state.recipe, f"{self.folder}/state.json")
+        """The recipe the run was started with; refused where it names code that nobody said may run."""
+        recipe = recipe_from_saved(self.state.recipe, f"{self.folder}/state.json")
+        check_code(recipe, f"{self.folder}/state.json")
+        return recipe
+
+
+@contextmanager
+def whole(checkpoint: Checkpoint) -> Iterator[None]:
+    """Whatever fails while a state is put back, as one sentence: the file holds something else."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RuntimeError) as error:
+        told = " ".join(str(error).split())[:300]
+        raise EngramError(
+            f"{checkpoint.folder} cannot be resumed, as its state is not whole ({type(error).__name__}: {told}): "
+            f"{way_out(checkpoint.folder)}"
+        ) from error
 
 
 def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, Tensor]], best: bool = False) -> Path:
@@ -129,8 +107,7 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
     temporary, linked = run_folder / ".saving", run_folder / ".saving-best"
     step = run_folder / f"step-{state.iteration:08d}"
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(linked, ignore_errors=True)
+        remove(temporary, linked)
         temporary.mkdir(parents=True)
         digests = {}
         for part, values in tensors.items():
@@ -143,8 +120,8 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
         _write(temporary / "state.json", text.encode())
         if best:  # first, so that no step folder ever speaks of a best one that is not there
             shutil.copytree(temporary, linked, copy_function=_link)
-            _publish(linked, run_folder / f"best-{state.iteration:08d}")
-        _publish(temporary, step)
+            publish(linked, run_folder / f"best-{state.iteration:08d}")
+        publish(temporary, step)
     except OSError as error:
         kept = last_step(run_folder)
         raise EngramError(
@@ -152,11 +129,11 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
             + (f"resume, {kept.name} is kept" if kept else "start again, no earlier checkpoint is there")
         ) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(linked, ignore_errors=True)
-    remove_older(run_folder, "step", step)
-    if best:
-        remove_older(run_folder, "best", run_folder / f"best-{state.iteration:08d}")
+        remove(temporary, linked)
+    remove(*(path for _, path in numbered(run_folder, "step") if path != step))
+    # A crash between best and step leaves a best one that the run, resumed from before it, has never seen.
+    newest = state.iteration if best or state.best_accuracy is None else state.best_iteration
+    remove(*(path for number, path in numbered(run_folder, "best") if number > newest or (best and number < newest)))
     return step
 
 
@@ -168,7 +145,7 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
     folder = path if ((path := located(path)) / "state.json").exists() else choose(path, which)
     where = folder / "state.json"
     try:
-        raw = json.loads(where.read_text())
+        raw = read_json(where)
         if not isinstance(raw, dict) or not isinstance(raw.get("format_version"), int):
             raise ValueError("it has no format_version")
         if raw["format_version"] > FORMAT_VERSION:
@@ -176,8 +153,10 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
                 f"{where} has format version {raw['format_version']} but this Engram reads up to {FORMAT_VERSION}: "
                 f"update Engram"
             )
-        raw = spellings.saved_today({**raw, "image_shape": tuple(raw["image_shape"])})
-        state = RunState(**{f.name: raw[f.name] for f in fields(RunState) if f.name in raw})
+        raw = spellings.saved_today(raw)
+        state = checked_state({f.name: raw[f.name] for f in fields(RunState) if f.name in raw})
+        if (named := FOLDER.fullmatch(folder.name)) and int(named[2]) != state.iteration:
+            raise ValueError(f"its iteration is {state.iteration}, not that of its folder")
     except FileNotFoundError as error:
         raise EngramError(f"the checkpoint {folder} lacks state.json: {way_out(folder)}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -232,13 +211,3 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)  # the best checkpoint costs no space while it is also the last
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _publish(temporary: Path, final: Path) -> None:
-    """Give a complete folder its name; one of that name from before is moved aside first and then removed."""
-    aside = final.with_name(".replaced")
-    shutil.rmtree(aside, ignore_errors=True)
-    if final.exists():
-        os.replace(final, aside)
-    os.replace(temporary, final)
-    shutil.rmtree(aside, ignore_errors=True)

@@ -15,8 +15,10 @@ from rich.progress import track
 from torch import Tensor
 
 from engram.data.datasets import open_split
+from engram.data.formats.form import SplitSource
 from engram.data.pixels import Crop, augment
-from engram.data.store import MIRRORED, SplitSource, Store, build
+from engram.data.store import MIRRORED, Store
+from engram.data.writing import build, check_replaceable
 from engram.errors import EngramError
 from engram.machine.device import choose_device
 from engram.models.checkpoint import Checkpoint, WhichWeights, load, load_method
@@ -84,6 +86,8 @@ def write_features(
     ``views`` = 2 averages the features of picture and mirror image. ``augmented`` writes each training image that many
     times, every time under the recipe's augmentation anew: what an encoder knows by heart it has not seen just so.
     """
+    for split in splits:
+        check_replaceable(out / split)  # now, not after minutes of work
     found, where = load(checkpoint), choose_device(device)
     method = load_method(found, where, which_weights=which_weights)
     name = dataset or found.recipe.data.dataset

@@ -13,6 +13,7 @@ from engram.machine.interruptions import RunLock
 from engram.models.build import PREFIX, build_method
 from engram.models.checkpoint import Checkpoint, RunState, WhichWeights, check_fit, load, save
 from engram.models.rounding import Bits, rounded
+from engram.models.run_folder import refuse_run
 
 
 def pack(run: Path, out: Path, bits: Bits = 16) -> Path:
@@ -23,6 +24,7 @@ def pack(run: Path, out: Path, bits: Bits = 16) -> Path:
 
 def write_packed(state: RunState, weights: dict[str, Tensor], out: Path, bits: Bits | None = 16) -> Path:
     """``bits`` None keeps the weights as they are."""
+    refuse_run(out)
     if bits:
         weights = rounded(weights, bits)
     state = replace(state, optimiser={}, numpy_generator={}, window={}, chosen="weights", digests={})

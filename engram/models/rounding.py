@@ -41,5 +41,7 @@ def restored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     result = {name: value for name, value in tensors.items() if not name.endswith(SCALE)}
     for name in tensors.keys() - result.keys():
         of = name.removesuffix(SCALE)
+        if of not in result or tensors[name].shape != result[of].shape[:1]:
+            raise ValueError(f"{name} are scales of no tensor")
         result[of] = result[of].float() * tensors[name].view(-1, *[1] * (result[of].dim() - 1))
     return result

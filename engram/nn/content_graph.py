@@ -36,7 +36,7 @@ class ContentGraph(nn.Module):
     ) -> None:
         super().__init__()
         self.evidence = EvidenceGraph(inputs, width, n_layers, transductive, reading)
-        self.capacity, self.width, self.bayes, self.begun = capacity, width, bayes, False
+        self.capacity, self.width, self.bayes, self.begun = capacity, width or inputs, bayes, not width
         self.quadrature = Quadrature()
         self.register_buffer("started", torch.tensor(False))
 
@@ -73,7 +73,8 @@ class ContentGraph(nn.Module):
         scatter = rest.T @ rest / len(rest)
         values, vectors = torch.linalg.eigh(scatter)
         whitening = vectors @ torch.diag((values.clamp(min=0) + SHRINKAGE * values.mean()).rsqrt()) @ vectors.T
-        self.evidence.metric.weight.copy_(self.evidence.metric.weight.double() @ whitening)
+        weight: Tensor = self.evidence.metric.weight  # type: ignore[assignment]
+        weight.copy_(weight.double() @ whitening)
         self.evidence.centre.copy_(features.flatten(0, 2).mean(0))
         self.started.fill_(True)
 

@@ -130,7 +130,7 @@ class EvidenceGraph(nn.Module):
 
         logit ~ N( k cos(v_q, h_c) + b,  s^2 / (K_c + n_c) ),
 
-    so more past evidence means less variance.
+    so more past evidence means less variance. A ``width`` of 0 takes features as they come and learns nothing.
 
     Shapes: `Task` of features, `Bank` -> `EvidenceAnswer`
     """
@@ -139,11 +139,13 @@ class EvidenceGraph(nn.Module):
         super().__init__()
         self.n_layers, self.transductive, self.reading = n_layers, transductive, reading
         self.centre = nn.Parameter(torch.zeros(inputs))
-        self.metric = nn.Linear(inputs, width, bias=False)
-        nn.init.orthogonal_(self.metric.weight)
+        self.metric = nn.Linear(inputs, width, bias=False) if width else nn.Identity()
+        if isinstance(self.metric, nn.Linear):
+            nn.init.orthogonal_(self.metric.weight)
         self.log_scale = nn.Parameter(torch.tensor(10.0).log())
         self.bias = nn.Parameter(torch.tensor(-8.0))
         self.log_variance = nn.Parameter(torch.tensor(0.0))
+        self.requires_grad_(width > 0)
 
     def forward(self, task: Task, past: Bank, capacity: int) -> EvidenceAnswer:
         task = task._replace(support=self._project(task.support), query=self._project(task.query))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engram.classifier.box import box
+from engram.errors import EngramError, nearest
 from engram.page import drawing
 from engram.page.example import example_files
 from engram.page.session import Session, Shown, engine_of
@@ -41,7 +42,7 @@ def example() -> list[Any]:
 
 def classify(session: Session | None, kind: str, files: list[str] | None) -> list[Any]:
     """-> what `NO_ANSWER` lists"""
-    found = (session or Session(kind)).ask(_paths(files))
+    found = (session or _new(kind)).ask(_paths(files))
     names = drawing.layers_of(found)
     layers = {"choices": names, "value": names[-1], "visible": True}
     parts = [drawing.answers_html(found), drawing.memory_html(found), layers]
@@ -55,21 +56,29 @@ def next_task(session: Session | None, kind: str) -> list[Any]:
 
 def reset(kind: str) -> list[Any]:
     """-> session, task, files, queries, then what `NO_ANSWER` lists"""
-    return [Session(kind), drawing.task_html(Session(kind)), None, None, *NO_ANSWER]
+    return [_new(kind), drawing.task_html(_new(kind)), None, None, *NO_ANSWER]
 
 
-def layer(shown: Shown, name: str) -> str:
+def layer(shown: Shown | None, name: str | None) -> str:
     """-> graph"""
+    if shown is None or name not in drawing.layers_of(shown):
+        raise EngramError(f"there is no layer '{name}' to show: classify pictures and choose one of those offered")
     return drawing.graph_html(shown, drawing.layers_of(shown).index(name))
 
 
 def _changed(session: Session | None, kind: str, change: Callable[[Session], object]) -> list[Any]:
     """A changed copy of the session: what fails half-way leaves the visitor's own as it was."""
-    new = copy.copy(session) if session else Session(kind)
+    new = copy.copy(session) if session else _new(kind)
     new.pending, new.pending_thumbnails = list(new.pending), list(new.pending_thumbnails)
     new.thumbnails = list(new.thumbnails)
     change(new)
     return [new, drawing.task_html(new)]
+
+
+def _new(kind: str) -> Session:
+    if kind not in box():
+        raise EngramError(f"there are no pictures of the kind '{kind}'{nearest(str(kind), box())}")
+    return Session(kind)
 
 
 def _paths(files: list[str] | None) -> list[Path]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -11,12 +13,17 @@ from html import escape
 from importlib import import_module
 from importlib.util import find_spec
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 from engram.errors import EngramError
+from engram.page import uploads
+from engram.page.guard import Guard
 
 LOOPBACK = "127.0.0.1"
-KINDS = ("photographs", "glyphs")
+KINDS = ("imagenet", "photographs", "glyphs")
+LONGEST_NAME = 60
+"""characters of a class"""
 FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 EMPTY = '<div class="engram"><h3>Task 1</h3><p>No pictures in this task yet.</p></div>'
 CSS = """
@@ -35,15 +42,18 @@ def build() -> Any:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before the import: Gradio would report to its makers
     if find_spec("gradio") is None:
         raise EngramError("the page needs the package gradio: pip install -e '.[page]'")
+    os.environ["GRADIO_TEMP_DIR"] = str(uploads.pictures())  # its own outlives the page and is read by others
     import gradio as gr
+    from gradio import queueing
 
-    with gr.Blocks(title="Engram", analytics_enabled=False, delete_cache=(600, 600)) as page:
+    queueing.traceback = SimpleNamespace(print_exc=_one_line)  # wrong values past the form are answered, not bugs
+    with gr.Blocks(title="Engram", analytics_enabled=False, delete_cache=(60, 600)) as page:
         session, shown = gr.State(None), gr.State(None)
         gr.Markdown("# Engram\nA few pictures of each class, then questions. Nothing leaves this computer.")
         with gr.Row():
             with gr.Column():
-                kind = gr.Radio(list(KINDS), value=KINDS[0], label="Pictures are")
-                name = gr.Textbox(label="Class", placeholder="bolt", max_length=60)
+                kind = gr.Radio(list(KINDS), value=KINDS[0], label="Weights")
+                name = gr.Textbox(label="Class", placeholder="bolt", max_length=LONGEST_NAME)
                 files = gr.File(label="Its pictures", file_count="multiple", height=140)
                 with gr.Row():
                     add = gr.Button("Add class", variant="primary")
@@ -67,7 +77,15 @@ def build() -> Any:
             event(_told(gr, "reset"), [kind], [session, task, files, queries, *results])
         layer.input(_told(gr, "layer"), [shown, layer], [graph])
         page.load(_prepare, queue=False, api_visibility="private")
+        page.unload(_left(gr, page))
     return page
+
+
+def _one_line() -> None:
+    kind, error, _ = sys.exc_info()
+    print(
+        f"refused: {kind.__name__ if kind else ''}: {' '.join(str(error).split())[:300]}", file=sys.stderr, flush=True
+    )
 
 
 def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, block: bool = True) -> tuple[Any, str]:
@@ -75,12 +93,14 @@ def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, b
     with _nothing_collected():
         page = build()
         import gradio as gr
+        from starlette.middleware import Middleware
 
         theme = gr.themes.Base(font=FONTS, font_mono=["ui-monospace", "monospace"])  # names, so that none is fetched
         try:
             _, address, _ = page.launch(
                 server_name=host, server_port=port, inbrowser=browser, share=False, quiet=True, footer_links=[],
                 prevent_thread_lock=True, show_error=True, max_file_size="20mb", ssr_mode=False, theme=theme, css=CSS,
+                app_kwargs={"middleware": [Middleware(Guard, host=host)]},
             )  # fmt: skip
         except OSError as error:
             raise EngramError(f"the page cannot be served at {host} ({error}): choose another --port") from error
@@ -88,6 +108,8 @@ def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, b
     if host != LOOPBACK:
         print(f"it listens on {host}: everyone who reaches this computer there can use it", flush=True)
     if block:
+        # asked to end it ends as by Ctrl-C, and takes its uploads with it
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         page.block_thread()
     return page, address
 
@@ -122,7 +144,8 @@ def _prepare() -> None:
 def _told(gr: Any, name: str) -> Callable[..., Any]:
     """An action by its name; bad input becomes a notice in the sentence of the error, and the page stays as it is."""
 
-    def call(*arguments: Any) -> Any:
+    def call(request: Any, *arguments: Any) -> Any:
+        uploads.came(request.session_hash, arguments)
         try:
             found = getattr(_actions(), name)(*arguments)
         except EngramError as error:
@@ -130,4 +153,20 @@ def _told(gr: Any, name: str) -> Callable[..., Any]:
             return gr.skip()
         return [gr.update(**v) if isinstance(v, dict) else v for v in found] if isinstance(found, list) else found
 
+    return _with_request(gr, call)
+
+
+def _left(gr: Any, page: Any) -> Callable[..., Any]:
+    """When a visitor leaves, pictures and session go at once; Gradio would keep the session for an hour."""
+
+    def call(request: Any) -> None:
+        uploads.left(request.session_hash)
+        page.app.state_holder.session_data.pop(request.session_hash, None)
+
+    return _with_request(gr, call)
+
+
+def _with_request(gr: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Gradio hands the request over where the first argument is said to be one."""
+    call.__annotations__ = {"request": gr.Request}
     return call

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from PIL import Image
 
 from engram.data.glyphs import draw_letter
+from engram.page import uploads
 
 LETTERS = {"ani": "\u10d0", "ban": "\u10d1", "gan": "\u10d2", "don": "\u10d3"}
 """the first letters of the Georgian alphabet, which is in the test split"""
@@ -29,10 +27,8 @@ def write_example(folder: Path) -> tuple[dict[str, list[Path]], list[Path]]:
 
 @cache
 def example_files() -> tuple[dict[str, list[Path]], list[Path]]:
-    """The example set in a temporary folder, as long as this process runs."""
-    folder = Path(tempfile.mkdtemp(prefix="engram-example-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return write_example(folder)
+    """The example set among the uploads, as long as this process runs."""
+    return write_example(uploads.folder() / "example")
 
 
 def _write(folder: Path, name: str, font: str) -> Path:

@@ -12,16 +12,20 @@ import torch
 from torch import Tensor
 
 from engram.classifier import FewShotClassifier, Uncertainty
-from engram.classifier.engine import Answer, Engine, split_entropy
+from engram.classifier.engine import Answer, Engine
 from engram.classifier.memory import Memory, nothing
 from engram.classifier.opening import open_engine
 from engram.classifier.pictures import side_by_side
+from engram.classifier.uncertainty import split_entropy
 from engram.data.formats.images import fit_picture, opened_image
 from engram.errors import EngramError
+from engram.page.app import LONGEST_NAME
 
 THUMBNAIL = (3, 64, 64)
 MOST_PICTURES, MOST_QUERIES = 200, 24
 """of a task, and of a question: more would not fit on a page"""
+MOST_REMEMBERED = 2000
+"""in all tasks of a visitor"""
 DRAWS = 200
 
 
@@ -49,7 +53,7 @@ class Shown:
 class Session:
     """``memory`` ends with the last finished task; ``pending`` is the task at hand."""
 
-    weights: str = "photographs"
+    weights: str = "imagenet"
     memory: Memory = field(default_factory=nothing)
     thumbnails: list[np.ndarray] = field(default_factory=list)
     """of ``memory``"""
@@ -64,15 +68,22 @@ class Session:
 
     def add(self, name: str, files: Sequence[Path]) -> None:
         """Pictures of a class for the task at hand; all of them or, where one cannot be read, none."""
-        name = name.strip()
+        name = name.strip() if isinstance(name, str) else ""
         if not name:
             raise EngramError("the class has no name: write one beside its pictures")
+        if len(name) > LONGEST_NAME:
+            raise EngramError(f"the name of the class has {len(name)} characters: choose one of up to {LONGEST_NAME}")
         if not files:
             raise EngramError(f"there are no pictures for '{name}': drop some first")
         if len(self.pending) + len(files) > MOST_PICTURES:
             raise EngramError(
                 f"{len(self.pending) + len(files)} pictures are too many for one task on this page, which takes "
                 f"{MOST_PICTURES}: use engram remember for large sets"
+            )
+        if (total := len(self.memory.labels) + len(self.pending) + len(files)) > MOST_REMEMBERED:
+            raise EngramError(
+                f"{total} pictures are more than the {MOST_REMEMBERED} that this page remembers: use engram remember "
+                f"for large sets"
             )
         items, thumbnails = self._seen(files)
         self.pending += [(name, item) for item in items]
@@ -125,14 +136,16 @@ class Session:
     def _seen(self, files: Sequence[Path]) -> tuple[Tensor, tuple[np.ndarray, ...]]:
         """Files as the engine keeps pictures, and thumbnails. An error calls a file by its name alone, for a server
         keeps uploads in folders that mean nothing to a person."""
-        shape = engine_of(self.weights).image_shape
+        engine = engine_of(self.weights)
 
         def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
             with opened_image(file, file.name) as image:
-                return fit_picture(image, file.name, shape), fit_picture(image, file.name, THUMBNAIL)
+                return fit_picture(image, file.name, engine.image_shape, engine.crop), fit_picture(
+                    image, file.name, THUMBNAIL
+                )
 
         images, thumbnails = zip(*side_by_side(read, files), strict=True)
-        return self._classifier(self.memory).see(images), thumbnails
+        return engine.see(torch.from_numpy(np.stack(images))), thumbnails
 
 
 @cache

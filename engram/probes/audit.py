@@ -20,6 +20,7 @@ from engram.evaluation.source import check_can_answer, model_name, resolve_model
 from engram.ledger import RunRecord, check_results_folder, write_record
 from engram.machine.device import choose_device, kept_memory
 from engram.machine.failures import explained
+from engram.models.build import trusting_code
 from engram.models.features import open_stores
 from engram.options import DRAWN, AuditKeywords, AuditOptions, Drawn
 from engram.probes.asking import Asker, only_tasks
@@ -163,14 +164,15 @@ def audit_model(model: str | Path = "", *, store: Store | None = None, **options
     """
     how = AuditOptions.read("audit", options, also=DRAWN)
     where, results = choose_device(how.device), Path(how.results)
-    source = resolve_model(model_name(model, how.method), how.recipe, how.features is not None)
+    with trusting_code(how.trust_code):
+        source = resolve_model(model_name(model, how.method), how.recipe, how.features is not None)
     check_results_folder(results)
     opened = store or open_stores(source.asked.data.dataset, (how.split,), how.data, how.features)[how.split]
     tested = protocols_of(source.asked)[0]
     setting: dict[str, Any] = {key: getattr(tested, key) for key in OF_RECIPE}
     setting |= {key: value for key, value in options.items() if key in DRAWN and value is not None}
     blank, clock = source.blank_record("audit", where, opened), time.monotonic()
-    with explained(source.recipe, where), kept_memory():
+    with explained(source.recipe, where), kept_memory(), trusting_code(how.trust_code):
         method = source.build(opened).to(where)
         on_device = opened.to(where) if where.type == "cuda" else opened
         report = audit(

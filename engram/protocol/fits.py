@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from engram.protocol.keys import Protocol
 
 
+MOST_IMAGES = 2**26
+"""that all tasks of a protocol draw; each costs some 40 bytes until it is answered"""
+
+
 class Holdings(Structure):
     """What a protocol asks of a store: `engram.data.store.Store` has it."""
 
@@ -37,6 +41,7 @@ def check_fits(protocol: Protocol, store: Holdings) -> None:
             f"the protocol is for {protocol.dataset} but the store holds {store.info.dataset}: open "
             f"{protocol.dataset}, or ask for {store.info.dataset}"
         )
+    _check_amount(protocol)
     pool = protocol.pool_classes or store.n_classes
     if pool > store.n_classes:
         raise EngramError(
@@ -59,6 +64,17 @@ def check_fits(protocol: Protocol, store: Holdings) -> None:
         raise EngramError(
             f"{total} unbalanced queries were asked for but {protocol.n_way} classes of {where} may offer only {room}: "
             f"lower n_query"
+        )
+
+
+def _check_amount(protocol: Protocol) -> None:
+    """Tasks are drawn before the first is asked: more than memory holds are refused before they are begun."""
+    tasks = protocol.n_sequences * protocol.stream_length
+    images = tasks * protocol.n_way * (protocol.n_shot + protocol.n_query)
+    if images > MOST_IMAGES:
+        raise EngramError(
+            f"{protocol.n_sequences} sequences of {protocol.stream_length} task(s) would draw {images:,} images where "
+            f"{MOST_IMAGES:,} are admitted: lower n_sequences or stream_length"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from engram import spellings
 from engram.errors import EngramError, nearest
+from engram.files import read_text
 from engram.recipes.schema import Recipe, recipe_from_dict
 from engram.recipes.variants import Layer, chain_of, merge, variants_of
 
@@ -70,8 +71,8 @@ def _of_the_box(file: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(read_text(path))
     except OSError as error:
         raise EngramError(f"the recipe {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EngramError(f"the recipe {path} is not valid TOML: {error}") from error

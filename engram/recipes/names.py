@@ -37,6 +37,11 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     r"batch\d+": ("train.sequences",),
     r"clipped": ("train.clip", "train.clip_value"),
     r"uniform_norms": ("train.norm_start",),
+    r"crops": ("data.crop_area", "data.crop_aspect"),
+    r"turned": ("method.turned",),
+    r"mixup": ("method.mixup", "method.mixup_of"),
+    r"dropblock": ("backbone.drop_block", "backbone.drop_block_size"),
+    r"taught": ("train.teacher", "method.label_smoothing", "method.distillation", "method.distillation_temperature"),
     r"(?:\d+to)?\d+q": QUERIES,
     r"(?:labelled|semi)\d+": LABELS,
 }

@@ -13,7 +13,7 @@ from engram.errors import EngramError, nearest
 from engram.protocol import LATER as LATER_OF_PROTOCOLS
 from engram.protocol import Tasks
 from engram.recipes.checks import check_recipe
-from engram.recipes.structure import structure
+from engram.structure import structure
 
 LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milestones", "milestone_factors", "nesterov"}
 LATER |= {"train_classes"}
@@ -37,7 +37,7 @@ class DataSettings(Tasks):
     """[least, greatest] stream_length, drawn anew for every step; [] = always stream_length"""
     pool_range: tuple[int, ...] = ()
     """[least, greatest] pool_classes, drawn anew for every step; [] = always pool_classes"""
-    normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "relation", "none"] = "unit"
+    normalisation: Literal["unit", "centred", "egnn", "gnn", "imagenet", "lite", "relation", "none"] = "unit"
     augmentation: Literal["none", "crop", "crop_flip", "affine", "standard"] = "none"
     crop_area: tuple[float, ...] = (0.7, 1.0)
     """[least, greatest] share of the image's area that "standard" shows"""
@@ -156,8 +156,13 @@ def recipe_from_saved(saved: Mapping[str, Any], where: str) -> Recipe:
     The published figure that earlier ones state is left out.
     """
     raw = {key: value for key, value in saved.items() if key != "paper"}
-    raw["method"] = {"name": raw["method"], **raw.pop("method_settings")}
-    backbone = {"name": raw["backbone"], "weights": raw.pop("backbone_weights", ""), **raw.pop("backbone_settings")}
+    for key, kind in (("name", str), ("method", str), ("backbone", str), ("method_settings", dict)):
+        if not isinstance(raw.get(key), kind):
+            raise EngramError(f"{where}: its recipe has no {key}, or one that is no {kind.__name__}")
+    if not isinstance(raw.get("backbone_settings"), dict):
+        raise EngramError(f"{where}: its recipe has no backbone_settings, or some that are no dict")
+    raw["method"] = {**raw.pop("method_settings"), "name": raw["method"]}
+    backbone = {**raw.pop("backbone_settings"), "name": raw["backbone"], "weights": raw.pop("backbone_weights", "")}
     raw["backbone"], name = backbone, raw.pop("name")
     return recipe_from_dict({k: v for k, v in raw.items() if v is not None}, name, where)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from engram.card import system_name
 from engram.errors import EngramError
 from engram.ledger import Ledger, RunRecord
 from engram.protocol import describe_protocol
 from engram.recipes import recipe_names
-from engram.report.cards import system_name
 from engram.report.rows import dataset_name, linked
 from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 from engram.report.table import Column, Table

@@ -14,20 +14,13 @@ from zlib import crc32
 import numpy as np
 from matplotlib.axes import Axes
 
-from engram.report.cards import method_cards
+from engram.card import method_cards
 from engram.report.svg import DASHES, SERIES, TEXT_SIZE
 
 MOST = 6
 """lines in one panel; more go to a panel of their own"""
-COLOURS = {
-    "cml_bgnn": 0,
-    "content_memory": 0,
-    "egnn": 1,
-    "proto_memory": 2,
-    "knn_memory": 3,
-    "propagation_memory": 4,
-    "proto_net": 5,
-}
+COLOURS = {"cml_bgnn": 0, "content_memory": 0, "egnn": 1, "proto_memory": 2, "knn_memory": 3, "proto_net": 5}
+COLOURS["propagation_memory"] = 4
 """of the systems that are drawn together, by stem; any other has one by its name"""
 VARIANTS = {
     "history erased": 2, "each task afresh": 2, "no history": 4, "by slot": 3, "by attention": 5, "by content": 0,

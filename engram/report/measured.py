@@ -2,7 +2,7 @@
 
 ``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts) or paths:
 the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND (validation
-classes), test.KIND, rounds.KIND (test classes) or speed of own pictures.
+classes), test.KIND, rounds.KIND, ways.imagenet (test classes) or speed of own pictures.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from engram.report.table import Column, Table, percent
 
 SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": ""}
 """section -> what a file must hold"""
-KINDS = ("photographs", "glyphs")
-OWN = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "speed")
+KINDS = ("imagenet", "photographs", "glyphs")
+OWN = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "ways.imagenet", "speed")
 BUSY = 1.5
 """load average above which a table says so"""
 PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")
@@ -136,7 +136,7 @@ def own_section(name: str, runs: str, folder: Path) -> str:
     if not (files := _files(folder, f"{stem}.*.json")):
         return NOT_MEASURED
     content, file = files[-1]
-    table = {"engines": _engines, "test": _test, "rounds": _rounds, "speed": _speed}[what](content)
+    table = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": _ways, "speed": _speed}[what](content)
     source = f"[{file}]({runs.removesuffix('runs')}own/{file})"
     return f"{table.markdown()}\n\nMeasured {content['measured'][:10]}: {source}"
 
@@ -187,6 +187,28 @@ def _test(content: dict[str, Any]) -> Table[Any]:
     return Table(columns, [(n, label, found[key]) for n, found in shots for key, label in ANSWERS.items()], note=note)
 
 
+def _ways(content: dict[str, Any]) -> Table[Any]:
+    """More classes at once, with the plain nearest centroid beside them, and pictures of another kind."""
+
+    def accuracy(name: str, key: str) -> Column[tuple[str, Any]]:
+        return Column(name, lambda row: percent(row[1][key]["accuracy"], row[1][key]["interval"]))
+
+    columns: tuple[Column[tuple[str, Any]], ...] = (
+        Column("Classes at once", lambda row: row[0]),
+        accuracy("The default, %", "default"),
+        accuracy("Transductive, %", "transductive"),
+        accuracy("Nearest centroid, %", "centroids"),
+        Column("ECE of the default, %", lambda row: percent(row[1]["default"]["ece"], digits=1)),
+    )
+    plain = sorted(content["centroids"].items(), key=lambda item: int(item[0]))
+    of_five = ", ".join(f"{percent(found['accuracy'], found['interval'])} % from {shots}" for shots, found in plain)
+    note = (
+        f"5 pictures of each class. The plain nearest centroid of 5 classes: {of_five}. Birds told from photographs of "
+        f"none, both of 84 x 84 pixels: area under the ROC curve {content['rejection']['auroc_no_birds']:.3f}."
+    )
+    return Table(columns, sorted(content["ways"].items(), key=lambda item: int(item[0])), note=note)
+
+
 def _rounds(content: dict[str, Any]) -> Table[Any]:
     found = content["rounds"]
 
@@ -201,10 +223,12 @@ def _rounds(content: dict[str, Any]) -> Table[Any]:
 
 
 def _speed(content: dict[str, Any]) -> Table[Any]:
+    side = content.get("setting", {}).get("size", 84)
     rows = (
         ("First call of a cold process, import and fit and predict", "cold_seconds", ".2f", " s"),
         ("Warm `fit` + `predict`", "warm_seconds", ".3f", " s"),
-        ("Pictures per second from files of 84x84", "pictures_per_second", ".0f", ""),
+        (f"Pictures per second from files of {side}x{side}", "pictures_per_second", ".0f", ""),
+        ("1,000 pictures that were seen before, answered", "cached_seconds", ".2f", " s"),
         ("`engram demo` usable in the browser", "page_seconds", ".2f", " s"),
         ("Slowest action on the page", "slowest_action_seconds", ".2f", " s"),
     )

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from engram.card import Revision, revisions_of
+from engram.card import Revision, method_cards, revisions_of, system_name
 from engram.ledger import Evaluation, RunRecord
 from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.recipes import load_recipe, recipe_names
 from engram.recipes.schema import digest_of
-from engram.report.cards import method_cards, system_name
 from engram.report.rows import (
     SELECTION_MARK,
     ResultRow,

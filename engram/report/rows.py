@@ -95,21 +95,10 @@ def _row(ledger: Ledger, record: RunRecord, evaluation: Evaluation | None) -> Re
 
 
 def _order(row: ResultRow) -> tuple[Any, ...]:
-    p = row.protocol
-    return (
-        str(p.get("dataset", "")),
-        p.get("n_way", 0),
-        p.get("n_shot", 0),
-        p.get("labelled_fraction", 1.0),
-        row.record.method,
-        row.record.recipe_name,
-        p.get("slot_order") == "class-order",
-        p.get("stream_length", 1),
-        p.get("n_query", 0),
-        row.evaluation is None,
-        row.record.started,
-        row.record.run_id,
-    )
+    p, r = {"dataset": "", "n_way": 0, "n_shot": 0, "labelled_fraction": 1.0, **row.protocol}, row.record
+    task = str(p["dataset"]), p["n_way"], p["n_shot"], p["labelled_fraction"], r.method, r.recipe_name
+    asked = p.get("slot_order") == "class-order", row.length, p.get("n_query", 0)
+    return *task, *asked, row.evaluation is None, r.started, r.run_id
 
 
 def dataset_name(protocol: Mapping[str, Any]) -> str:
@@ -126,21 +115,14 @@ def quoted(row: ResultRow) -> Published | None:
     return published_figures().get(name) if fits else None
 
 
-def plus_minus(figure: float, interval: float = 0.0) -> str:
-    """A published figure in %; "" for none."""
-    return (f"{figure:.2f} ± {interval:.2f}" if interval else f"{figure:.2f}") if figure else ""
-
-
 def paper_figure(row: ResultRow) -> str:
     """The figure in the paper's table."""
-    paper = quoted(row)
-    return f"{plus_minus(paper.cell.paper, paper.cell.interval)} ({paper.table})" if paper else ""
+    return f"{paper.cell.paper_text} ({paper.table})" if (paper := quoted(row)) else ""
 
 
 def published_figure(row: ResultRow) -> str:
     """The figure in the system's own paper or code; "" where none is quoted."""
-    paper = quoted(row)
-    return plus_minus(paper.cell.published, paper.cell.published_interval) if paper else ""
+    return paper.cell.published_text if (paper := quoted(row)) else ""
 
 
 def our_figure(row: ResultRow) -> str:

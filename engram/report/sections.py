@@ -1,28 +1,30 @@
 """Marked sections of README, docs and model cards, rebuilt from records. No number in them is typed by hand.
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables; so do ``audit``, ``streams``, ``study``,
-``claims`` (what the paper claims), ``departures`` (those of a method's card), ``own`` (pictures), ``speed`` and
-``quickstart`` (what it prints). Each marker stands at the start of a line, so that a sentence may speak of it.
+``claims`` (what the paper claims), ``trials`` (on validation classes), ``departures`` (those of a method's card),
+``own`` (pictures), ``speed`` and ``quickstart`` (what it prints). Each marker stands at the start of a line, so that a
+sentence may speak of it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from engram.card import method_cards
 from engram.errors import EngramError, nearest
 from engram.report.audits import audit_lines, audit_section, audit_sections
 from engram.report.book import LEAN, OVERVIEW, SYSTEMS, Book
-from engram.report.cards import departures_section, method_cards
 from engram.report.measured import OWN, SPEED, own_section, speed_section
 from engram.report.quickstart import NAMES, quickstart_section
 from engram.report.results import SUMMARY, results_section, results_sections, summary_csv
 from engram.report.stream_figures import FOLDER, stream_figures, stream_picture
 from engram.report.streams import PARTS, late_table, paired_table
 from engram.report.svg import standalone
+from engram.report.trials import trials_section, trials_sections
 from engram.studies.schema import study_names
 
 RUNS = Path("results/runs")
@@ -54,12 +56,29 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "audit": Kind(audit_sections(records), lambda name, runs: audit_section(name, records, runs)),
         "streams": Kind(PARTS, streams),
         "study": Kind((*study_names(), OVERVIEW, SYSTEMS, LEAN), book.study_section),
+        "trials": Kind(trials_sections(), lambda name, runs: trials_section(name, records, runs)),
         "claims": Kind(("all",), lambda name, runs: book.claims_section()),
         "departures": Kind(method_cards(), lambda name, runs: departures_section(name)),
         "own": Kind(OWN, lambda name, runs: own_section(name, runs, folder.parent / "own")),
         "quickstart": Kind(NAMES, lambda name, runs: quickstart_section(name, rows)),
         "speed": Kind(SPEED, lambda name, runs: speed_section(name, records, runs, folder.parent / "speed")),
     }
+
+
+def departures_section(name: str) -> str:
+    """A numbered line for each departure, its subject bold, and one for each revision."""
+    card = method_cards()[name]
+    parts = [_numbered(card.departures, ". ") or "None are known."]
+    if card.revisions:
+        since = _numbered([revision.what for revision in card.revisions], ": ")
+        parts.append(f"Changes of behaviour since the first runs, before -> after:\n\n{since}")
+    return "\n\n".join(parts)
+
+
+def _numbered(lines: Sequence[str], after: str) -> str:
+    """``Alpha. Paper: learned.`` -> ``1. **Alpha.** Paper: learned.``; the subject ends ``after`` this mark."""
+    cut = [line.partition(after) for line in lines]
+    return "\n".join(f"{number}. **{head}{mark.strip()}** {rest}" for number, (head, mark, rest) in enumerate(cut, 1))
 
 
 def replace_sections(kind: str, how: Kind, text: str, where: str, runs: str) -> tuple[str, int]:

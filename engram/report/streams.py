@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from engram.card import system_name
 from engram.ledger import Answer, Evaluation, Ledger, RunRecord, newest
 from engram.protocol import Protocol, agrees
-from engram.report.cards import system_name
 from engram.report.rows import gap_text, linked, paired
 from engram.report.table import Column, Table, percent
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.report.cells import BESIDE_NOTE, CellMap, Compared, Filled, against_paper, comparisons, scale_text
-from engram.report.rows import file_of, linked, plus_minus
+from engram.report.rows import file_of, linked
 from engram.report.table import Column, Table, headed, percent
 from engram.studies.schema import Row, Study
 
@@ -48,7 +48,7 @@ def _figures(name: str, cells: CellMap, runs: str) -> list[Column[Row]]:
         return ours_text(cell, runs) if (cell := cells.get((row.label, name))) else ""
 
     def paper(row: Row) -> str:
-        return paper_text(cell) or "-" if (cell := cells.get((row.label, name))) else "-"
+        return cell.cell.paper_text or "-" if (cell := cells.get((row.label, name))) else "-"
 
     def drawn(row: Row) -> str:
         return cell_html(cell, runs) if (cell := cells.get((row.label, name))) else ""
@@ -60,10 +60,6 @@ def _figures(name: str, cells: CellMap, runs: str) -> list[Column[Row]]:
         Column(f"{name}, ours", ours, right=True, places=DOCS),
         Column(name, ours, False, REPORT, html=drawn),
     ]
-
-
-def paper_text(cell: Filled) -> str:
-    return plus_minus(cell.cell.paper, cell.cell.interval)
 
 
 def ours_text(cell: Filled, runs: str) -> str:
@@ -83,7 +79,7 @@ def ours_text(cell: Filled, runs: str) -> str:
 
 def cell_html(cell: Filled, runs: str) -> str:
     """Our figure, the paper's below it, difference, badges, links; or what to do."""
-    paper = f"paper {paper_text(cell)}" if cell.cell.paper else ""
+    paper = f"paper {cell.cell.paper_text}" if cell.cell.paper else ""
     if cell.estimate is None:
         lines = line(paper) + (line(f"<code>{escape(cell.command)}</code>") if cell.command else "")
         return f'<span class="todo">{escape(cell.missing)}</span>{lines}'

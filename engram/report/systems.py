@@ -13,8 +13,8 @@ from engram.protocol import describe_protocol
 from engram.recipes import Recipe
 from engram.report.audits import verdict_text
 from engram.report.cells import BESIDE_NOTE, CellMap, Filled, against_paper
-from engram.report.rows import linked, plus_minus
-from engram.report.studies import ours_text, paper_text
+from engram.report.rows import linked
+from engram.report.studies import ours_text
 from engram.report.table import Column, Table, percent
 from engram.studies.schema import Row, Study
 
@@ -78,8 +78,8 @@ def systems_table(
         Column("System", lambda s: s.row.label),
         Column("Backbone", lambda s: s.recipe.backbone if s.recipe else s.row.backbone),
         Column("Protocol", lambda s: describe_protocol(s.cell.protocol, True) if s.recipe else f"5-way {s.column}"),
-        Column("Paper, %", lambda s: paper_text(s.cell), right=True),
-        Column("Published, %", lambda s: plus_minus(s.cell.cell.published, s.cell.cell.published_interval), right=True),
+        Column("Paper, %", lambda s: s.cell.cell.paper_text, right=True),
+        Column("Published, %", lambda s: s.cell.cell.published_text, right=True),
         Column("Ours, %", lambda s: ours_text(s.cell, runs), right=True),
         Column("Ours, 15 queries, %", lambda s: many_queries_text(s.cell) if s.recipe else "", right=True),
         Column("ms per iteration", lambda s: s.costs[0], right=True),
@@ -147,9 +147,9 @@ def lean_systems_table(study: Study, cells: CellMap, runs: str) -> str:
         figure, note = ours[cell.row]
         return figure + (f" <sup>{notes.index(note) + 1}</sup>" if note else "")
 
-    columns = (
+    columns: tuple[Column[Filled], ...] = (
         Column("System", system),
-        Column("Published", paper_text, right=True),
+        Column("Published", lambda cell: cell.cell.paper_text, right=True),
         Column("Ours", marked, right=True),
         Column("Trained", trained),
     )

@@ -30,7 +30,6 @@ def run_job(
         place.runs / "logs" / f"{job.key}.txt",
         should_stop,
         on_line,
-        finished=lambda: _newest_status(job, place, began) == "finished",
     )
     if ended.status == "failed" and _newest_status(job, place, began) != "failed":
         record_failure(job, place, ended)
@@ -78,20 +77,26 @@ def commands_of(planned: Planned, place: Place) -> list[Command]:
     shared = _shared(job, place)
     if job.features and not place.features(job).exists():
         weights, out = job.recipe.backbone_weights, str(place.features(job))
-        commands.append(("features", weights, out, *_data(place), "--device", place.device))
+        commands.append(("features", weights, out, *_data(place), "--device", place.device, *_trust(job)))
     if planned.train:
         commands.append(_train(planned, place, shared))
     commands += [_bench(job, ask, place, shared) for ask in planned.asks if ask or not planned.train]
     if job.picture and job.train and not job.features:
         picture = place.results.parent / "pictures" / f"{job.key}.npz"
-        commands.append(("picture", str(place.folder(job)), str(picture), *_data(place), "--device", place.device))
+        where = (str(place.folder(job)), str(picture), *_data(place), "--device", place.device)
+        commands.append(("picture", *where, *_trust(job)))
     return commands
 
 
 def _shared(job: Job, place: Place) -> Command:
     features = ("--features", str(place.features(job))) if job.features else ()
     note = ("--note", f"study {', '.join(job.studies)}")
-    return (*_data(place), "--results", str(place.results), "--device", place.device, *features, *note)
+    return (*_data(place), "--results", str(place.results), "--device", place.device, *features, *note, *_trust(job))
+
+
+def _trust(job: Job) -> Command:
+    """A class that the study's own recipe names is one that its author wants to run."""
+    return ("--trust-code",) if ":" in job.recipe.method + job.recipe.backbone else ()
 
 
 def _data(place: Place) -> Command:

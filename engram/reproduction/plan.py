@@ -3,7 +3,6 @@ lies where a call works: its folders, checkpoints and data."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal
 from engram.data.catalogue import find_form
 from engram.data.formats.folder import FolderOptions
 from engram.errors import EngramError
+from engram.files import read_json
 from engram.ledger import Answer, Ledger, conflicts, trusted_records
 from engram.places import located
 from engram.recipes.protocols import Ask
@@ -47,9 +47,12 @@ def checkpoint_state(folder: Path) -> dict[str, Any] | None:
     """The state of a run folder's newest checkpoint: iteration, seconds, run_id; None where there is none."""
     steps = sorted(folder.glob("step-*/state.json"))
     try:
-        return dict(json.loads(steps[-1].read_text())) if steps else None
+        state = read_json(steps[-1]) if steps else None
     except (OSError, ValueError):
         return None
+    if not isinstance(state, dict) or type(state.get("iteration")) is not int:
+        return None
+    return state if isinstance(state.get("seconds", 0.0), int | float) else None
 
 
 def why_no_data(dataset: str, data: Path | None) -> str:
@@ -155,7 +158,7 @@ def _estimated(
     benches = START * (len(asks) + (not trained)) + sum(times.bench(job, ask) for ask in asks)
     if trained:
         return benches, "trained, to be asked" if job.train else "asked only"
-    spent = float(str(state["seconds"])) if state else 0.0
+    spent = float(str(state.get("seconds", 0.0))) if state else 0.0
     estimate = times.training(job, spent)
     words = [f"goes on from iteration {state['iteration']:,}"] if state else []
     if estimate is None:

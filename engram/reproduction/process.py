@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 import engram
+from engram.machine.interruptions import INTERRUPTED
 from engram.reproduction.plan import Plan
 
 Command = tuple[str, ...]
@@ -43,12 +44,8 @@ def run_commands(
     log: Path,
     should_stop: Callable[[], bool] = lambda: False,
     on_line: Callable[[str], None] = lambda line: None,
-    finished: Callable[[], bool] = lambda: True,
 ) -> Ended:
-    """Each ``engram`` command in a process; the first that fails ends the job.
-
-    ``finished`` tells after a training whether it came to its end: an interrupted one exits with status 0 too.
-    """
+    """Each ``engram`` command in a process; the first that fails ends the job."""
     log.parent.mkdir(parents=True, exist_ok=True)
     clock = time.monotonic()
     for command in commands:
@@ -56,7 +53,7 @@ def run_commands(
             print("$ engram", *command, file=words, flush=True)
             status, stopped = _run(command, words, log, should_stop, on_line)
         took = time.monotonic() - clock
-        if stopped or (command[0] == "train" and status == 0 and not finished()):
+        if stopped or (command[0] == "train" and status == INTERRUPTED):
             return Ended("stopped", took)
         if status:
             return Ended("failed", took, last_sentence(log, status), command[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engram.errors import EngramError, nearest
-from engram.recipes.structure import structure
+from engram.structure import structure
 from engram.studies.schema import CLAIMS, STUDIES_FOLDER, Study
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from engram.errors import EngramError, nearest
-from engram.recipes.structure import structure
+from engram.files import read_text
+from engram.structure import structure
 from engram.studies.checks import check_study
 
 STUDIES_FOLDER = Path(__file__).parent
@@ -68,9 +69,22 @@ class Cell:
     minutes: float | None = None
     """time box of scale short in place of the study's; 0 = none"""
 
+    @property
+    def paper_text(self) -> str:
+        """``88.62 ± 0.43``; "" for none"""
+        return _plus_minus(self.paper, self.interval)
+
+    @property
+    def published_text(self) -> str:
+        return _plus_minus(self.published, self.published_interval)
+
     def recipes(self, scale: ScaleName) -> tuple[str, ...]:
         """Recipes of a scale, the one that is run first; empty where the cell has none at that scale."""
         return self.short if scale == "short" else (self.recipe,) if self.recipe else ()
+
+
+def _plus_minus(figure: float, interval: float) -> str:
+    return (f"{figure:.2f} ± {interval:.2f}" if interval else f"{figure:.2f}") if figure else ""
 
 
 @dataclass(frozen=True)
@@ -215,10 +229,10 @@ def load_study(name_or_path: str) -> Study:
         if name not in study_names():
             raise EngramError(f"there is no study '{name_or_path}'{nearest(name, [*study_names(), 'all'])}")
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(read_text(path))
     except OSError as error:
         raise EngramError(f"the study {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EngramError(f"the study {path} is not valid TOML: {error}") from error
     return study_from_dict(raw, path.stem, path.name, own)
 

@@ -15,10 +15,19 @@ from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.bench import with_tests
 from engram.evaluation.evaluate import Result, evaluate
-from engram.ledger import RunRecord, check_results_folder, new_record, run_stem, write_record
+from engram.ledger import (
+    RunRecord,
+    check_results_folder,
+    new_record,
+    read_ledger,
+    record_path,
+    run_stem,
+    write_record,
+)
 from engram.machine.device import choose_device, describe_device, kept_memory
 from engram.machine.failures import explain
-from engram.models.build import resolve_method, revisions
+from engram.models.build import resolve_method, revisions, trusting_code
+from engram.models.checkpoint import load
 from engram.models.features import SPLITS, check_maker, open_stores
 from engram.options import TrainKeywords, TrainOptions
 from engram.recipes import Recipe, check_recipe, load_recipe
@@ -97,7 +106,7 @@ def train(
     - max_minutes, whole_run, resume, plain, micro_batch: how far and how;
     - features: a folder of `engram.models.features.write_features`, used in place of the dataset's images;
     - test = False ends after training; predictions, note, out, results: what is kept, and where;
-    - data, device.
+    - data, device; trust_code: import a class that a run it starts from names.
     """
     how = TrainOptions.read("train", options)
     results = Path(how.results)
@@ -110,19 +119,21 @@ def train(
         check_maker(opened["train"], chosen)
     for protocol in protocols_of(chosen) if how.test else ():
         protocol.check(opened["test"])  # before hours of training, not after
+    before = _recorded(folder, results) if how.resume else None
     blank = new_record("train", chosen, describe_device(where), len(revisions(chosen)), note=how.note)
     clock = time.monotonic()
     try:
-        outcome = run_loop(
-            chosen,
-            opened,
-            folder,
-            device=where,
-            resume=how.resume,
-            limits=Limits(how.max_minutes, whole_run=how.whole_run),
-            running=Running(plain=how.plain, micro_batch=how.micro_batch, progress=progress),
-            on_validation=on_validation,
-        )
+        with trusting_code(how.trust_code):  # of a run it starts from
+            outcome = run_loop(
+                chosen,
+                opened,
+                folder,
+                device=where,
+                resume=how.resume,
+                limits=Limits(how.max_minutes, whole_run=how.whole_run),
+                running=Running(plain=how.plain, micro_batch=how.micro_batch, progress=progress),
+                on_validation=on_validation,
+            )
         tests = _test(outcome, chosen, opened, where, progress) if how.test and outcome.status == "finished" else ()
     except Exception as error:
         shown = explain(error, chosen, where)
@@ -130,10 +141,23 @@ def train(
         if shown is error:
             raise
         raise shown from error
+    if before and outcome.training["iterations"] == before.training["iterations"] and (before.evaluations or not tests):
+        return TrainedRun(before, record_path(results, before), outcome.method, tests, folder)
     given = {"features": opened["train"].info.source} if how.features else {}
     record = _complete(blank, outcome, given, time.monotonic() - clock)
     record = with_tests(record, tests, results, how.predictions)
     return TrainedRun(record, write_record(results, record), outcome.method, tests, folder)
+
+
+def _recorded(folder: Path, results: Path) -> RunRecord | None:
+    """The finished record of the run in a folder, a tested one before others: resumed with nothing left to do, the run
+    needs no second one."""
+    with suppress(EngramError):  # what is wrong with the run is told when it is resumed
+        state = load(folder, "last").state
+        of_run = [r for r in read_ledger(results)[0] if state.run_id in (r.run_id, r.training.get("resumed_from"))]
+        done = [r for r in of_run if r.status == "finished" and r.training.get("iterations") == state.iteration]
+        return max(done, key=lambda r: bool(r.evaluations), default=None)
+    return None
 
 
 def _folder_name(recipe: Recipe) -> str:

@@ -28,7 +28,10 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
     ]
     groups = [group for group in listed if group["params"]]
     if not groups:
-        raise EngramError(f"{type(method).__name__} has no parameters to train with this backbone: bench it directly")
+        raise EngramError(
+            f"{type(method).__name__} has no parameters to train with this backbone: engram bench METHOD "
+            f"--recipe RECIPE asks it as it is"
+        )
     optimiser: Optimizer
     if settings.optimiser == "adam":
         first, second = settings.betas or (0.9, 0.999)

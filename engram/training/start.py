@@ -9,7 +9,7 @@ import torch
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.models import checkpoint as checkpoints
-from engram.models.build import PREFIX, resolve_method, revisions
+from engram.models.build import PACKAGED, PREFIX, resolve_method, revisions, start_packaged
 from engram.models.checkpoint import Checkpoint
 from engram.places import located
 from engram.recipes import Recipe, maker_of
@@ -40,6 +40,8 @@ def start_backbone(method: Method, recipe: Recipe) -> str:
     Every name and shape must agree, and so must the normalisation, as weights made for other pixels would fit in shape
     and see nothing, and the start of norms, as the recipe would claim one that its backbone never had.
     """
+    if recipe.backbone_weights == PACKAGED:
+        return start_packaged(method, recipe)
     found = _backbone_of(recipe, ", or train on its features with --features")
     before, now = found.recipe.data.normalisation, recipe.data.normalisation
     if before != now:
@@ -168,6 +170,16 @@ def _digest(found: Checkpoint) -> str:
     return found.state.digests[found.weights_part()][:16]
 
 
+def check_base_classes(method: Method, store: Store) -> None:
+    """A base classifier needs a row for every class: known here, before a step fails on the device."""
+    rows = method.config.n_base_classes if method.card.base_classes else store.n_classes
+    if rows < store.n_classes:
+        raise EngramError(
+            f"[method] n_base_classes = {rows} but {store.info.dataset} {store.info.split} has {store.n_classes} "
+            f"classes: set it to {store.n_classes}"
+        )
+
+
 def check_same_run(
     saved: Checkpoint, recipe: Recipe, train_digest: str, validation_digest: str, teacher_digest: str
 ) -> None:
@@ -182,7 +194,7 @@ def check_same_run(
     for what, old, new in (
         ("recipe", state.recipe_digest, recipe.digest),
         ("training data", state.dataset_digest, train_digest),
-        ("validation data", state.validation["dataset_digest"], validation_digest),
+        ("validation data", state.validation.get("dataset_digest", ""), validation_digest),
         ("teacher", state.start.get("teacher", ""), teacher_digest),
     ):
         if old != new:

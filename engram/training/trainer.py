@@ -17,12 +17,13 @@ from engram.evaluation.source import check_can_answer
 from engram.ledger import new_run_id
 from engram.models import checkpoint as checkpoints
 from engram.models.build import build_method, revisions
+from engram.models.run_folder import last_step
 from engram.recipes.protocols import training_protocol, training_ranges, validation_protocol, validation_split
 from engram.recipes.schema import Recipe
 from engram.training.average import Average, ask_both
 from engram.training.batches import BatchSource, check_ranges, place, random_state, restore_random_state
 from engram.training.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
-from engram.training.start import check_same_run
+from engram.training.start import check_base_classes, check_same_run
 from engram.training.step import Stepper, Update
 from engram.training.window import LOWER_RATE, LossWindow
 
@@ -49,7 +50,7 @@ class Trainer:
             raise EngramError(f"method '{recipe.method}' has nothing to train: bench it directly")
         self.revision = len(revisions(recipe))
         self.start = {"features": stores["train"].digest[:16]} if stores["train"].maker else {}
-        self._check_base_classes(stores["train"])
+        check_base_classes(self.method, stores["train"])
         if self.settings.freeze_backbone:
             self.method.backbone.requires_grad_(False)
         self.captured = device.type == "cuda" and not plain
@@ -71,18 +72,9 @@ class Trainer:
         self.earlier_seconds = self.earlier_validation_seconds = self.validation_seconds = 0.0
         self.started = time.monotonic()
 
-    def _check_base_classes(self, store: Store) -> None:
-        """A base classifier needs a row for every class: known here, before a step fails on the device."""
-        rows = self.method.config.n_base_classes if self.method.card.base_classes else store.n_classes
-        if rows < store.n_classes:
-            raise EngramError(
-                f"[method] n_base_classes = {rows} but {store.info.dataset} {store.info.split} has {store.n_classes} "
-                f"classes: set it to {store.n_classes}"
-            )
-
     def begin(self, resume: bool) -> None:
         """Start in a folder without a run, or go on from the last step of the run there."""
-        last = checkpoints.last_step(self.folder)
+        last = last_step(self.folder)
         if last and not resume:
             raise EngramError(f"{self.folder} holds a run up to {last.name}: resume it, or choose another folder")
         saved = checkpoints.load(self.folder, "last", self.recipe.method) if resume else None
@@ -99,7 +91,8 @@ class Trainer:
             self.update.average = Average(self.method, self.settings.average)
         torch.manual_seed(self.settings.seed)  # dropout and a method's own samples
         if saved:
-            self._restore(saved)
+            with checkpoints.whole(saved):
+                self._restore(saved)
         self._training_mode()
         self.started = time.monotonic()
 
@@ -123,6 +116,8 @@ class Trainer:
         self.curves, self.resumed_from, self.start = state.curves, state.run_id, state.start
         self.iteration = self.first_iteration = self.saved = state.iteration
         self.validated = int(self.curves["iteration"][-1]) if self.curves else -1
+        if self.validated != self.iteration and "loss" not in self.window.means():
+            raise ValueError("it has neither losses nor a validation of its last step")
         self.best_accuracy, self.best_iteration = state.best_accuracy, state.best_iteration
         self.chosen = state.chosen
         self.earlier_seconds = state.seconds
@@ -155,7 +150,7 @@ class Trainer:
                 raise EngramError(f"the weights ({name}) are not finite after step {self.iteration}: {self._kept()}")
 
     def _kept(self, way_out: str = LOWER_RATE) -> str:
-        last = checkpoints.last_step(self.folder)
+        last = last_step(self.folder)
         kept = f"the last good checkpoint {last} is kept" if last else f"no checkpoint was written to {self.folder} yet"
         return f"{kept}; start again in another folder with {way_out}"
 
@@ -198,7 +193,7 @@ class Trainer:
             validation=self.validation.to_dict(),
             run_id=self.run_id,
             iteration=self.iteration,
-            numpy_generator=self.source.tasks.bit_generator.state,
+            numpy_generator=dict(self.source.tasks.bit_generator.state),
             optimiser=optimiser_structure,
             curves=self.curves,
             window=self.window.state(),

@@ -109,4 +109,8 @@ class LossWindow:
         return {"sums": dict(self._sums), "counts": dict(self._counts)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
+        """Put back what `state` gave; ValueError where that is not sums and how many went into each."""
+        sums, counts = dict(state["sums"]), dict(state["counts"])
+        if sums.keys() != counts.keys() or not all(type(count) is int and count > 0 for count in counts.values()):
+            raise ValueError("the sums of its losses have no counts")
+        self._sums, self._counts = {name: float(total) for name, total in sums.items()}, counts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +13,13 @@ from drawn import KINDS, pictures
 from PIL import Image
 
 import engram
-from engram.classifier import FewShotClassifier, estimator
+from engram.classifier import FewShotClassifier, estimator, memory
 from engram.errors import EngramError
 
 
 @pytest.fixture(scope="module")
 def fitted() -> FewShotClassifier:
-    return FewShotClassifier().fit(*pictures())
+    return FewShotClassifier(weights="photographs").fit(*pictures())
 
 
 def test_five_lines(fitted: FewShotClassifier) -> None:
@@ -48,14 +50,14 @@ def test_answers_are_inductive_by_default_and_transductive_by_choice(fitted: Few
     together = fitted.predict_proba(X)
     apart = np.concatenate([fitted.predict_proba([x]) for x in X])
     assert np.allclose(together, apart, atol=1e-5)
-    joint = FewShotClassifier(transductive=True).fit(*pictures())
+    joint = FewShotClassifier(weights="photographs", transductive=True).fit(*pictures())
     assert np.abs(joint.predict_proba(X)[0] - joint.predict_proba(X[:1])[0]).max() > 1e-4
     assert joint.score(X, y) > 0.9
 
 
 @pytest.mark.parametrize("name", ["propagation_memory", "proto_net"])
 def test_a_transductive_method_is_asked_about_one_picture_at_a_time(name: str) -> None:
-    classifier = FewShotClassifier(name).fit(*pictures())
+    classifier = FewShotClassifier(name, "photographs").fit(*pictures())
     X, _ = pictures(2, seed=5)
     apart = np.concatenate([classifier.predict_proba([x]) for x in X])
     assert np.allclose(classifier.predict_proba(X), apart, atol=1e-5)
@@ -64,7 +66,7 @@ def test_a_transductive_method_is_asked_about_one_picture_at_a_time(name: str) -
 def test_reject_below_says_unknown() -> None:
     X, y = pictures()
     query = [*pictures(1)[0], np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)]
-    classifier = FewShotClassifier(reject_below=1.0).fit(X, y)
+    classifier = FewShotClassifier(weights="photographs", reject_below=1.0).fit(X, y)
     assert set(classifier.predict(query)) == {"unknown"}
     classifier.set_params(reject_below=0.0)
     assert "unknown" not in classifier.predict(query)
@@ -76,7 +78,7 @@ def test_reject_below_says_unknown() -> None:
 def test_any_labels(labels: list) -> None:
     X, y = pictures()
     classes = dict(zip(KINDS, labels, strict=True))
-    classifier = FewShotClassifier("proto_memory").fit(X, [classes[k] for k in y])
+    classifier = FewShotClassifier("proto_memory", "photographs").fit(X, [classes[k] for k in y])
     assert all(label in set(labels) for label in classifier.predict(X))
     assert classifier.score(X, [classes[k] for k in y]) == 1.0
 
@@ -98,7 +100,7 @@ def test_any_labels(labels: list) -> None:
 )
 def test_bad_input_is_one_sentence(X: object, y: list, sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence):
-        FewShotClassifier("proto_memory").fit(X, y)
+        FewShotClassifier("proto_memory", "photographs").fit(X, y)
 
 
 def test_what_failed_changes_nothing(fitted: FewShotClassifier) -> None:
@@ -112,19 +114,51 @@ def test_what_failed_changes_nothing(fitted: FewShotClassifier) -> None:
 
 def test_before_fit_and_without_a_posterior() -> None:
     with pytest.raises(EngramError, match="has not seen any pictures yet: call fit"):
-        FewShotClassifier().predict([])
+        FewShotClassifier(weights="photographs").predict([])
     with pytest.raises(EngramError, match="'proto_memory' has no posterior to draw from"):
-        FewShotClassifier("proto_memory").fit(*pictures(1)).uncertainty(pictures(1)[0])
+        FewShotClassifier("proto_memory", "photographs").fit(*pictures(1)).uncertainty(pictures(1)[0])
     with pytest.raises(EngramError, match="no parameter 'reject_bellow'; did you mean 'reject_below'"):
-        FewShotClassifier().set_params(reject_bellow=0.5)
+        FewShotClassifier(weights="photographs").set_params(reject_bellow=0.5)
 
 
 def test_no_pictures_give_no_answers(fitted: FewShotClassifier) -> None:
     assert fitted.predict_proba([]).shape == (0, 3) and fitted.uncertainty([]).total.shape == (0,)
 
 
-def test_more_pictures_than_a_graph_can_hold(monkeypatch: pytest.MonkeyPatch, fitted: FewShotClassifier) -> None:
-    images, labels = pictures(1)
-    monkeypatch.setattr(estimator, "MOST_PICTURES", len(fitted.memory_.labels) + len(labels) - 1)
-    with pytest.raises(EngramError, match=r"[0-9]+ pictures are more than the [0-9]+ that can be remembered"):
-        fitted.partial_fit(images, labels)
+def test_more_pictures_than_an_engine_of_pictures_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MOST_EXACT", 8)
+    with pytest.raises(EngramError, match="9 pictures are more than the 8 that 'pixel_centroid' can remember"):
+        FewShotClassifier("pixel_centroid", "photographs").fit(*pictures())
+
+
+def test_eight_threads_learn_and_lose_nothing() -> None:
+    classifier = FewShotClassifier("proto_memory", "photographs")
+    tasks = [pictures(2, (f"class {number}", "bolt"), seed=number) for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda task: classifier.partial_fit(*task), tasks))
+    assert sorted(classifier.classes_) == ["bolt", *(f"class {number}" for number in range(8))]
+    assert sorted(classifier.memory_.counts.tolist()) == [2] * 8 + [16] and classifier.memory_.tasks.max() == 7
+
+
+def test_eight_threads_get_the_same_answers_and_leave_the_random_state(fitted: FewShotClassifier) -> None:
+    query = pictures(2, seed=8)[0]
+    expected, state = fitted.uncertainty(query), torch.get_rng_state()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: fitted.uncertainty(query), range(24)))
+    assert all(np.array_equal(a, b) for one in found for a, b in zip(one, expected, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_forked_process_answers_after_use(fitted: FewShotClassifier) -> None:
+    query = pictures(1, seed=8)[0]
+    expected = fitted.predict_proba(query)
+    reader, writer = os.pipe()
+    with estimator.LEARNING:  # as if another thread were learning just then
+        if not (child := os.fork()):
+            answer = fitted.partial_fit(*pictures(1, seed=4)).predict_proba(query)
+            os.write(writer, answer.tobytes())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = np.frombuffer(pipe.read()).reshape(expected.shape)
+    assert os.waitpid(child, 0)[1] == 0 and np.allclose(answer.sum(1), 1)

@@ -47,7 +47,7 @@ def test_json_and_csv_hold_every_class() -> None:
 
 def test_damaged_pictures_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "CHUNK", 2)  # places are counted over all chunks
-    classifier = FewShotClassifier("proto_memory").fit(*pictures(2))
+    classifier = FewShotClassifier("proto_memory", "photographs").fit(*pictures(2))
     files = find_pictures([class_folders(tmp_path, 1, seed=5)])
     (tmp_path / "bad.png").write_bytes(b"")
     answers = ask(classifier, [*files[:2], tmp_path / "bad.png", files[2]])
@@ -106,8 +106,28 @@ def test_what_contradicts_a_model_is_refused(support: Path, tmp_path: Path) -> N
         (lambda: answering(tmp_path / "model", None, transductive=True), "model answers inductively"),
         (
             lambda: remember_more(tmp_path / "model", support, "chance", None),
-            "model has its engine and weights already",
+            "model answers with 'proto_memory' already",
         ),
     ):
         with pytest.raises(EngramError, match=sentence):
             call()
+
+
+def test_a_bad_picture_of_the_support_is_told_and_stops_nothing(support: Path, tmp_path: Path) -> None:
+    (support / "nut" / "broken.png").write_text("no picture")
+    told: list[str] = []
+    counts = remember_more(tmp_path / "m", support, "proto_memory", "photographs", lambda _, why: told.append(why))
+    assert len(told) == 1 and "broken.png" in told[0] and ("nut", 2, 0) in counts
+
+
+def test_what_another_encoder_saw_is_not_mixed_in(support: Path, tmp_path: Path) -> None:
+    remember_more(tmp_path / "m", support, "proto_memory", "photographs")
+    with pytest.raises(EngramError, match="made with the weights 'photographs' and what 'imagenet' sees"):
+        remember_more(tmp_path / "m", support, None, "imagenet")
+
+
+def test_answers_say_where_their_confidence_comes_from(support: Path) -> None:
+    classifier = answer_with(None, support, None, "photographs", False, None, "cpu")
+    answers = ask(classifier, sorted(support.glob("*/*.png"))[:2])
+    assert answers.confidence == "stored for these weights"
+    assert json.loads(answers.to_json())["confidence"] == answers.confidence

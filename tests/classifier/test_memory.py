@@ -16,22 +16,24 @@ from engram.errors import EngramError
 
 def test_partial_fit_adds_pictures_and_classes_and_keeps_the_columns() -> None:
     X, y = pictures(2, ("nut", "washer"))
-    classifier = FewShotClassifier("proto_memory").partial_fit(X, y)
+    classifier = FewShotClassifier("proto_memory", "photographs").partial_fit(X, y)
     classifier.partial_fit(*pictures(1, ("bolt", "nut"), seed=9))
     assert classifier.classes_.tolist() == ["nut", "washer", "bolt"]
     assert classifier.memory_.counts.tolist() == [3, 2, 1]
     assert classifier.memory_.tasks.tolist() == [0, 0, 0, 0, 1, 1]
-    at_once = FewShotClassifier("proto_memory").fit(X + pictures(1, ("bolt", "nut"), seed=9)[0], [*y, "bolt", "nut"])
+    at_once = FewShotClassifier("proto_memory", "photographs").fit(
+        X + pictures(1, ("bolt", "nut"), seed=9)[0], [*y, "bolt", "nut"]
+    )
     columns = [at_once.classes_.tolist().index(name) for name in classifier.classes_]
     query, _ = pictures(2, seed=4)
     assert np.allclose(classifier.predict_proba(query), at_once.predict_proba(query)[:, columns], atol=1e-6)
 
 
 def test_forgetting() -> None:
-    classifier = FewShotClassifier("proto_memory").fit(*pictures())
+    classifier = FewShotClassifier("proto_memory", "photographs").fit(*pictures())
     classifier.forget("nut")
     assert classifier.classes_.tolist() == ["bolt", "washer"]
-    alike = FewShotClassifier("proto_memory").fit(*pictures(kinds=("bolt", "washer"), seed=0))
+    alike = FewShotClassifier("proto_memory", "photographs").fit(*pictures(kinds=("bolt", "washer"), seed=0))
     assert classifier.memory_.labels.tolist() == alike.memory_.labels.tolist()
     with pytest.raises(EngramError, match="there is no class 'nutt' to forget; known: bolt, washer"):
         classifier.forget("nutt")
@@ -41,7 +43,7 @@ def test_forgetting() -> None:
 
 
 def test_capacity_forgets_the_oldest_task_of_a_class_first() -> None:
-    classifier = FewShotClassifier("proto_memory", capacity=3)
+    classifier = FewShotClassifier("proto_memory", "photographs", capacity=3)
     for seed in range(3):
         classifier.partial_fit(*pictures(2, ("bolt", "nut"), seed=seed))
     classifier.partial_fit(*pictures(1, ("bolt",), seed=9))

@@ -7,6 +7,7 @@ import torch
 from drawn import pictures
 
 from engram.classifier import FewShotClassifier
+from engram.classifier.calibration import stored
 from engram.types import Episode
 
 STEPS, KINDS = 4, ("bolt", "nut", "washer")
@@ -22,7 +23,7 @@ STEPS, KINDS = 4, ("bolt", "nut", "washer")
     ],
 )
 def test_remembering_equals_the_methods_own_memory(name: str, settings: dict) -> None:
-    classifier = FewShotClassifier(name, settings=settings)
+    classifier = FewShotClassifier(name, "photographs", settings=settings)
     query = pictures(2, KINDS, seed=99)[0]
     histories: tuple[torch.Tensor, ...] = ()
     for step in range(STEPS):
@@ -35,7 +36,7 @@ def test_remembering_equals_the_methods_own_memory(name: str, settings: dict) ->
         with torch.no_grad():
             prediction = engine.method.classify(episode, histories)  # type: ignore[operator]
         histories = prediction.history
-        tempered = prediction.log_probs[0] / engine.temperature(len(memory.labels) / 3)
+        tempered = prediction.log_probs[0] / stored(engine, len(memory.labels), 3).temperature
         mine = torch.from_numpy(classifier.predict_proba(query))
         assert torch.allclose(mine, tempered.double().softmax(-1), atol=1e-5), f"step {step}"
 

@@ -42,7 +42,7 @@ def test_the_classifier_scores_what_the_bench_scores(store: Store, tmp_path: Pat
     scores = []
     for i in range(tasks.n_sequences):
         rows, labels = tasks.support_rows[i, 0], tasks.support_labels[i, 0]
-        classifier = FewShotClassifier().fit(store.images[torch.from_numpy(rows)], labels)
+        classifier = FewShotClassifier(weights="photographs").fit(store.images[torch.from_numpy(rows)], labels)
         asked = store.images[torch.from_numpy(tasks.query_rows[i, 0])]
         scores.append(classifier.score(asked, tasks.query_labels[i, 0]))
     assert abs(float(np.mean(scores)) - expected.mean()) <= 0.001
@@ -55,7 +55,7 @@ def test_ten_rounds_of_one_more_picture_gain_ten_points(store: Store) -> None:
         chosen = rng.choice(store.n_classes, 5, replace=False)
         rows = np.stack([store.offsets[c] + rng.choice(sizes[c], 25, replace=False) for c in chosen])
         query, truth = store.images[torch.from_numpy(rows[:, 10:].ravel())], np.repeat(np.arange(5), 15)
-        classifier = FewShotClassifier()
+        classifier = FewShotClassifier(weights="photographs")
         for round_ in range(10):
             classifier.partial_fit(store.images[torch.from_numpy(rows[:, round_])], np.arange(5))
             if round_ == 0:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from drawn import pictures
+from safetensors.torch import save as tensors_to_bytes
 
 from engram.classifier import FewShotClassifier
-from engram.classifier.saving import _sealed
+from engram.classifier.description import sealed
 from engram.errors import EngramError
 from engram.spellings import first
 
-FILES = {"classifier.json", "memory.safetensors", "weights.safetensors"}
+
+def weights_of(folder: Path) -> Path:
+    return next(folder.glob("weights-*.safetensors"))
+
+
+def store_of(folder: Path) -> Path:
+    return next(folder.glob("memory-*"))
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return FewShotClassifier(reject_below=0.1).fit(*pictures()).save(tmp_path_factory.mktemp("own") / "screws")
+    return (
+        FewShotClassifier(weights="photographs", reject_below=0.1)
+        .fit(*pictures())
+        .save(tmp_path_factory.mktemp("own") / "screws")
+    )
 
 
 @pytest.fixture
@@ -29,9 +43,9 @@ def copied(saved: Path, tmp_path: Path) -> Path:
 
 
 def test_a_loaded_classifier_answers_the_same_and_goes_on(saved: Path, tmp_path: Path) -> None:
-    assert {path.name for path in saved.iterdir()} == FILES
-    assert (saved / "weights.safetensors").stat().st_size < 3_000_000  # half precision, as in the box
-    original = FewShotClassifier(reject_below=0.1).fit(*pictures())
+    assert set(saved.iterdir()) == {saved / "classifier.json", weights_of(saved), store_of(saved)}
+    assert weights_of(saved).stat().st_size < 3_000_000  # half precision, as in the box
+    original = FewShotClassifier(weights="photographs", reject_below=0.1).fit(*pictures())
     loaded, query = FewShotClassifier.load(saved), pictures(2, seed=8)[0]
     assert np.array_equal(loaded.predict_proba(query), original.predict_proba(query))
     assert np.array_equal(loaded.uncertainty(query).total, original.uncertainty(query).total)
@@ -59,24 +73,24 @@ def test_a_classifier_saved_before_content_memory_had_its_name_answers_the_same(
 
 @pytest.mark.parametrize("name", ["proto_net", "pixel_centroid", "stage_one"])
 def test_other_engines_are_saved_too(name: str, tmp_path: Path) -> None:
-    classifier, query = FewShotClassifier(name).fit(*pictures(2)), pictures(1, seed=8)[0]
+    classifier, query = FewShotClassifier(name, "photographs").fit(*pictures(2)), pictures(1, seed=8)[0]
     loaded = FewShotClassifier.load(classifier.save(tmp_path / "own"))
     assert np.allclose(loaded.predict_proba(query), classifier.predict_proba(query), atol=1e-7)
 
 
 def test_saving_over_a_classifier_replaces_it_and_over_anything_else_is_refused(copied: Path, tmp_path: Path) -> None:
-    FewShotClassifier("chance").fit(*pictures(1)).save(copied)
+    FewShotClassifier("chance", "photographs").fit(*pictures(1)).save(copied)
     assert FewShotClassifier.load(copied).engine == "chance"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy"]  # nothing left beside it
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "dear.txt").write_text("mine")
     with pytest.raises(EngramError, match="is there and is no saved classifier: choose another folder"):
-        FewShotClassifier("chance").fit(*pictures(1)).save(tmp_path / "notes")
+        FewShotClassifier("chance", "photographs").fit(*pictures(1)).save(tmp_path / "notes")
     assert (tmp_path / "notes" / "dear.txt").read_text() == "mine"
 
 
 def test_labels_that_json_cannot_hold(tmp_path: Path) -> None:
-    classifier = FewShotClassifier("chance").fit(pictures(1)[0], [("a", 1), ("b", 2), ("c", 3)])
+    classifier = FewShotClassifier("chance", "photographs").fit(pictures(1)[0], [("a", 1), ("b", 2), ("c", 3)])
     with pytest.raises(EngramError, match="is a tuple: only text and numbers can be saved"):
         classifier.save(tmp_path / "own")
     assert not list(tmp_path.iterdir())
@@ -91,13 +105,14 @@ def change_and_seal(folder: Path, **changes: object) -> None:
     """As one who knows the format could."""
     raw = json.loads((folder / "classifier.json").read_text())
     raw.pop("digest")
-    (folder / "classifier.json").write_bytes(_sealed({**raw, **changes}))
+    (folder / "classifier.json").write_bytes(sealed({**raw, **changes}))
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"classes": ["a"]}, "its pictures are not of its 1 classes"),
+        ({"memory": "../elsewhere"}, "names the memory '../elsewhere', which is no folder of its own"),
+        ({"memory": 3}, "is not a saved classifier"),
         ({"temperatures": "warm"}, "is not a saved classifier"),
         ({"familiarities": {"five": [1]}}, "is not a saved classifier"),
     ],
@@ -110,25 +125,90 @@ def test_a_sealed_description_that_makes_no_sense(copied: Path, changes: dict, s
 
 def test_a_folder_of_another_version(copied: Path) -> None:
     change(copied, format_version=7, versions={"engram": "9.9"})
-    with pytest.raises(EngramError, match=r"format version 7, written by Engram 9\.9, but this Engram reads 1"):
+    with pytest.raises(EngramError, match=r"format version 7, written by Engram 9\.9, but this Engram reads up to 2"):
         FewShotClassifier.load(copied)
 
 
 def test_a_description_changed_by_hand(copied: Path) -> None:
-    change(copied, classes=["a", "b", "c"])
+    change(copied, light_ink=True)
     with pytest.raises(EngramError, match=r"classifier\.json was changed after it was saved"):
         FewShotClassifier.load(copied)
 
 
-@pytest.mark.parametrize("name", ["memory.safetensors", "weights.safetensors"])
-def test_tensors_changed_or_missing(copied: Path, name: str) -> None:
-    data = bytearray((copied / name).read_bytes())
+@pytest.mark.parametrize("part", ["weights", "features.bin", "entries.bin"])
+def test_tensors_changed_or_missing(copied: Path, part: str) -> None:
+    path = weights_of(copied) if part == "weights" else store_of(copied) / part
+    data = bytearray(path.read_bytes())
     data[-1] ^= 1
-    (copied / name).write_bytes(bytes(data))
-    with pytest.raises(EngramError, match=f"{name} is damaged or was changed"):
+    path.write_bytes(bytes(data))
+    with pytest.raises(EngramError, match=f"{path.name} is damaged or was changed"):
         FewShotClassifier.load(copied)
-    (copied / name).unlink()
-    with pytest.raises(EngramError, match=f"{name} cannot be read"):
+    path.unlink()
+    with pytest.raises(EngramError, match=f"{path.name} (cannot be read|has 0 bytes where 9 pictures need)"):
+        FewShotClassifier.load(copied)
+
+
+def as_first_version(folder: Path) -> Path:
+    """The folder as it was written before memory was a store."""
+    memory = FewShotClassifier.load(folder).memory_
+    data = tensors_to_bytes({"items": memory.items[:], "labels": memory.labels, "tasks": memory.tasks})
+    (folder / "memory.safetensors").write_bytes(data)
+    raw = json.loads((folder / "classifier.json").read_text())
+    digests = {**raw["digests"], "memory": hashlib.sha256(data).hexdigest()}
+    change_and_seal(folder, format_version=1, classes=list(memory.classes), digests=digests)
+    weights_of(folder).rename(folder / "weights.safetensors")
+    shutil.rmtree(store_of(folder))
+    return folder
+
+
+def test_a_folder_of_the_first_version_opens_and_is_carried_over(copied: Path) -> None:
+    query = pictures(2, seed=8)[0]
+    expected = FewShotClassifier.load(copied).predict_proba(query)
+    loaded = FewShotClassifier.load(as_first_version(copied))
+    assert np.array_equal(loaded.predict_proba(query), expected)
+    loaded.partial_fit(*pictures(1, ("nut",), seed=2)).save(copied)
+    again = FewShotClassifier.load(copied)
+    assert again.memory_.counts.tolist() == [3, 4, 3] and torch.equal(again.memory_.items[:9], loaded.memory_.items[:9])
+    assert set(copied.iterdir()) == {copied / "classifier.json", weights_of(copied), store_of(copied)}
+
+
+def test_more_pictures_are_appended_and_nothing_else_is_written(copied: Path) -> None:
+    classifier = FewShotClassifier.load(copied)
+    before = {path: (path.stat().st_ino, path.read_bytes()) for path in copied.rglob("*") if path.is_file()}
+    classifier.partial_fit(*pictures(1, ("nut", "rivet"), seed=2)).save(copied)
+    for path, (inode, data) in before.items():
+        assert path.stat().st_ino == inode and path.read_bytes().startswith(data)
+    assert (store_of(copied) / "features.bin").stat().st_size == 11 * classifier.memory_.items[:1].nbytes
+    classifier.set_params(reject_below=0.7).save(copied)
+    assert FewShotClassifier.load(copied).reject_below == 0.7
+
+
+def test_pictures_remembered_twice_count_once(copied: Path) -> None:
+    classifier = FewShotClassifier.load(copied).partial_fit(*pictures())
+    assert classifier.memory_.counts.tolist() == [3, 3, 3]
+    images, labels = pictures(4)  # three of each class are known, and one picture has now two names
+    classifier.partial_fit([*images, images[0]], [*labels, "nut"])
+    assert classifier.memory_.counts.tolist() == [4, 5, 4]
+
+
+def test_two_who_loaded_the_same_and_both_save_lose_nothing(copied: Path) -> None:
+    first, second, third = (FewShotClassifier.load(copied) for _ in range(3))
+    first.partial_fit(*pictures(1, ("nut", "rivet"), seed=2)).save(copied)
+    second.partial_fit(*pictures(2, ("screw", "nut"), seed=3)).save(copied)
+    assert second.classes_.tolist() == ["bolt", "nut", "washer", "rivet", "screw"]
+    loaded = FewShotClassifier.load(copied)
+    assert loaded.memory_.counts.tolist() == [3, 6, 3, 1, 2] and loaded.memory_.tasks.max() == 2
+    third.forget("washer").save(copied)
+    loaded = FewShotClassifier.load(copied)
+    assert loaded.classes_.tolist() == ["bolt", "nut", "rivet", "screw"]
+    assert loaded.memory_.counts.tolist() == [3, 6, 1, 2]
+    with pytest.raises(EngramError, match="was written anew since it was loaded"):
+        first.partial_fit(*pictures(1, seed=5)).save(copied)
+
+
+def test_a_classifier_that_an_interrupted_save_left_aside_is_told(copied: Path) -> None:
+    copied.rename(copied.with_name(".copy.old.77"))
+    with pytest.raises(EngramError, match=r"was left in .*\.copy\.old\.77 when a save was interrupted: move it back"):
         FewShotClassifier.load(copied)
 
 
@@ -147,3 +227,20 @@ def test_code_that_a_folder_names_is_not_run(copied: Path, monkeypatch: pytest.M
     change_and_seal(copied, method={**method, "method": "evil:Method"})
     with pytest.raises(EngramError, match="names the method 'evil:Method', code that is not Engram's"):
         FewShotClassifier.load(copied)
+
+
+def test_a_model_by_another_path_is_the_same_model(copied: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(copied)
+    first, second = FewShotClassifier.load(copied), FewShotClassifier.load(tmp_path / "link")
+    first.partial_fit(*pictures(1, ("nut",), seed=2)).save(tmp_path / "link")
+    second.partial_fit(*pictures(1, ("rivet",), seed=3)).save(copied)
+    assert FewShotClassifier.load(copied).memory_.counts.tolist() == [3, 4, 3, 1]
+
+
+def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
+    classifier = FewShotClassifier("proto_memory", "photographs").fit(*pictures(1))
+    own = replace(classifier.engine_.recipe, backbone="mine:Net")
+    classifier.engine_ = replace(classifier.engine_, recipe=own)
+    with pytest.raises(EngramError, match="this classifier names the backbone 'mine:Net', code that is not Engram's"):
+        classifier.save(tmp_path / "own")
+    assert not (tmp_path / "own").exists()

@@ -14,7 +14,7 @@ sklearn = pytest.importorskip("sklearn", reason="scikit-learn is optional")
 def test_clone_and_parameters() -> None:
     from sklearn.base import clone, is_classifier
 
-    classifier = FewShotClassifier("proto_memory", settings={"temperature": 0.2}, reject_below=0.3)
+    classifier = FewShotClassifier("proto_memory", "photographs", settings={"temperature": 0.2}, reject_below=0.3)
     copy = clone(classifier.fit(*pictures(1)))
     assert copy.get_params() == classifier.get_params() and not hasattr(copy, "memory_")
     assert is_classifier(copy) and repr(copy) == repr(classifier)
@@ -27,8 +27,8 @@ def test_cross_validation_and_a_grid(tmp_path) -> None:  # type: ignore[no-untyp
     root = class_folders(tmp_path, per_class=4)
     X = sorted(str(path) for path in root.glob("*/*.png"))
     y = [path.split("/")[-2] for path in X]
-    assert cross_val_score(FewShotClassifier("proto_memory"), X, y, cv=2).mean() > 0.9
-    grid = GridSearchCV(FewShotClassifier(), {"engine": ["proto_memory", "chance"]}, cv=2)
+    assert cross_val_score(FewShotClassifier("proto_memory", "photographs"), X, y, cv=2).mean() > 0.9
+    grid = GridSearchCV(FewShotClassifier(weights="photographs"), {"engine": ["proto_memory", "chance"]}, cv=2)
     assert grid.fit(X, y).best_params_ == {"engine": "proto_memory"}
 
 
@@ -40,6 +40,6 @@ def test_a_pipeline() -> None:
         return [image.mean(2) for image in images]
 
     X, y = pictures()
-    pipeline = make_pipeline(FunctionTransformer(grey), FewShotClassifier("proto_memory"))
+    pipeline = make_pipeline(FunctionTransformer(grey), FewShotClassifier("proto_memory", "photographs"))
     assert pipeline.fit(X, y).score(X, y) == 1.0
     assert list(pipeline.classes_) == sorted(set(y))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 from toy_project import Project
 
 from engram.data.store import Store
+from engram.evaluation import picture
 from engram.ledger import read_record
+from engram.machine.interruptions import StopRequest
 from engram.models.checkpoint import load
 
 CPU = ("--device", "cpu")
@@ -79,3 +82,33 @@ def test_a_packed_run_is_smaller_and_answers(project: Project) -> None:
     )
     assert after < 0.7 * before
     project.succeeds("bench", "small", *CPU)
+
+
+def test_an_interrupted_training_says_how_to_go_on_and_is_no_success(project: Project) -> None:
+    project.monkeypatch.setattr(StopRequest, "__enter__", lambda self: setattr(self, "requested", True) or self)
+    outcome = project.train("--no-test")
+    assert outcome.status == 130
+    assert "engram: stopped and saved at step 0: go on with the same command and --resume" in outcome.err
+
+
+def test_a_finished_run_that_is_resumed_leaves_no_second_record(project: Project) -> None:
+    assert project.train("--no-test").status == 0
+    assert project.train("--no-test", "--resume").status == 0 and len(project.records()) == 1
+    assert project.train("--resume").status == 0 and len(project.records()) == 2  # tested now, and so another record
+    assert project.train("--resume").status == 0 and len(project.records()) == 2
+
+
+def test_an_empty_model_is_not_the_current_folder(project: Project) -> None:
+    for arguments in (("features", "", "out"), ("pack", "", "out"), ("picture", "", "out.npz")):
+        assert project.run(*arguments).sentence.startswith("the name of the MODEL is empty: give a run")
+
+
+def test_a_picture_replaces_pictures_alone(project: Project) -> None:
+    project.monkeypatch.setattr(picture, "episode_arrays", partial(picture.episode_arrays, n_way=3))
+    assert project.train("--no-test").status == 0
+    (project.root / "mine.npz").write_bytes(b"mine")
+    for out, says in (("/", "is no name of a picture"), ("a.txt", "is no name"), ("mine.npz", "so it is kept")):
+        assert says in project.run("picture", "run", out, *CPU).sentence
+    for _ in range(2):
+        project.succeeds("picture", "run", "task.npz", *CPU)
+    assert (project.root / "mine.npz").read_bytes() == b"mine" and not (project.root / "a.txt.npz").exists()

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from engram.data.formats.form import SplitSource
 from engram.data.glyphs import FEWEST_FONTS, FONTS, SCRIPTS, VARIANTS, distinct_letters, draw_letter, glyph_sources
-from engram.data.store import SplitSource
 
 
 @pytest.fixture(scope="module")

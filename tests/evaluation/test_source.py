@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from toy_store import make_store
 
 from engram.data.store import Store
@@ -56,3 +57,42 @@ def test_a_floor_keeps_nothing_of_the_recipe_it_is_asked_with_but_its_tasks() ->
 def test_what_is_no_model_is_told(model: str, recipe: str | None, sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence):
         resolve_model(model, recipe)
+
+
+IMAGENET = """
+[method]
+name = "{method}"
+[backbone]
+name = "{backbone}"
+weights = "imagenet"
+[data]
+dataset = "folder:birds"
+normalisation = "{normalisation}"
+[train]
+iterations = 1
+sequences = 1
+freeze_backbone = {frozen}
+"""
+
+
+def of_imagenet(folder: Path, **changed: str) -> str:
+    """A recipe of ImageNet's weights, as a file."""
+    said = {"method": "proto_net", "backbone": "efficientnet_lite0", "normalisation": "lite", "frozen": "true"}
+    (folder / "own.toml").write_text(IMAGENET.format(**{**said, **changed}))
+    return str(folder / "own.toml")
+
+
+def test_what_a_recipe_freezes_is_asked_as_it_is(tmp_path: Path) -> None:
+    """Training says that there is nothing to train and to bench it: so it can be benched."""
+    store = make_store(shape=(3, 32, 32))
+    method = resolve_model("proto_net", of_imagenet(tmp_path)).build(store)
+    weights = method.backbone.state_dict()["backbone.layers.0.1.weight"]
+    assert not torch.equal(weights, torch.ones_like(weights)), "not as it was drawn"
+    with pytest.raises(EngramError, match="'proto_net' is a method that must be trained first"):
+        resolve_model("proto_net", of_imagenet(tmp_path, frozen="false"))
+    with pytest.raises(EngramError, match="'egnn' has [0-9]+ weights that must be trained first"):
+        resolve_model("egnn", of_imagenet(tmp_path, method="egnn")).build(store)
+    with pytest.raises(EngramError, match="normalisation = 'unit' but the weights 'imagenet' learned from 'lite'"):
+        resolve_model("proto_net", of_imagenet(tmp_path, normalisation="unit")).build(store)
+    with pytest.raises(EngramError, match="'imagenet' are those of efficientnet_lite0, not of conv4"):
+        resolve_model("proto_net", of_imagenet(tmp_path, backbone="conv4")).build(store)

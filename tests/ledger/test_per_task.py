@@ -46,3 +46,10 @@ def test_an_evaluation_is_readable_with_its_whole_file_or_without_any(tmp_path: 
     assert readable_tasks(evaluation, tmp_path)
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:40])
     assert not readable_tasks(evaluation, tmp_path)
+
+
+def test_results_that_announce_more_than_is_admitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tasks(tmp_path / "tasks.npz", np.zeros((2000, 8, 1), np.float32))
+    monkeypatch.setattr("engram.ledger.per_task.MOST_BYTES", 1000)
+    with pytest.raises(EngramError, match=r"cannot be read \(it announces \d+ bytes in a file of \d+\)"):
+        correctness(Evaluation({}, "", {}, tasks_file="tasks.npz"), tmp_path)

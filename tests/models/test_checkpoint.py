@@ -16,7 +16,7 @@ from engram.errors import EngramError
 from engram.models import checkpoint as checkpoints
 from engram.models.build import build_method
 from engram.models.checkpoint import Checkpoint, RunState, load, load_method, load_weights, save
-from engram.recipes.schema import DataSettings, PaperRow, Recipe, TrainSettings
+from engram.recipes.schema import DataSettings, Recipe, TrainSettings
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(
@@ -27,7 +27,6 @@ RECIPE = Recipe(
     backbone="conv32",
     backbone_settings={"width": 4},
     method_settings={"temperature": 2.0},
-    paper=PaperRow("1", "ours", 50.0),
 )
 SHAPE = (1, 16, 16)
 

@@ -230,3 +230,12 @@ def test_recipe_named_dataset_is_opened_where_none_is_given(run: Path, tmp_path:
 
 def replace_dataset(store: Store) -> Store:
     return Store(store.images, store.offsets, replace(store.info, dataset="other"))
+
+
+def test_a_dataset_of_pictures_is_never_written_over(run: Path, tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        (tmp_path / split / "cats").mkdir(parents=True)
+        (tmp_path / split / "cats" / "1.png").write_bytes(b"a picture")
+    with pytest.raises(EngramError, match=r"train is not a store that Engram wrote \(it holds 'cats'\)"):
+        write_features(run, tmp_path, stores=stores(), device="cpu", quiet=True)
+    assert len(list(tmp_path.rglob("1.png"))) == 3 and len(list(tmp_path.iterdir())) == 3

@@ -32,3 +32,13 @@ def test_packed_weights_answer_alike_and_are_small(tmp_path: Path, bits: Bits, s
     assert sizes[1] < sizes[0] * share
     with pytest.raises(EngramError, match="holds weights alone, so it cannot be resumed"):
         train(RECIPE, stores, tmp_path / "small", device=CPU, resume=True, running=QUIET)
+
+
+def test_a_folder_that_holds_a_run_is_never_written_to(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        train(RECIPE, make_stores(), tmp_path / name, device=CPU, running=QUIET)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for out in ("first", "second", "first/step-00000006"):
+        with pytest.raises(EngramError, match=f"{out} holds a run up to .*: choose another folder"):
+            pack(tmp_path / "first", tmp_path / out)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from engram.models.rounding import SCALE, SMALLEST, restored, rounded
@@ -40,3 +41,9 @@ def test_other_files_are_left_as_they_are() -> None:
     before = weights()
     after = restored(before)
     assert after.keys() == before.keys() and all(after[name] is before[name] for name in before)
+
+
+@pytest.mark.parametrize("scales", [{"none:scale": torch.ones(4)}, {"kernel:scale": torch.ones(3)}])
+def test_scales_of_nothing_are_refused(scales: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(ValueError, match="are scales of no tensor"):
+        restored({"kernel": torch.zeros(4, 2, dtype=torch.int8), **scales})

@@ -24,6 +24,7 @@ COUNTS = {
     "resnet18_map": 11_176_512,
     "resnet_snail": 3_545_056,
     "wrn28_10": 36_472_784,
+    "efficientnet_lite0": 4_652_008 - 1_281_000,  # without its classifier of 1,000 classes
     "flatten": 0,
 }
 

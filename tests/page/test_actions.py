@@ -52,3 +52,14 @@ def test_the_example_set_is_answered() -> None:
     assert kind == "glyphs" and task.count("<img") == len(session.pending) == 12
     shown = actions.classify(session, kind, queries)[0]
     assert [shown.classes[c] for c in shown.probabilities.argmax(1)] == [Path(q).name.split("-")[0] for q in queries]
+
+
+def test_wrong_values_past_the_form_are_a_sentence(session: Session) -> None:
+    for call, sentence in (
+        (lambda: actions.layer(None, "answer"), "there is no layer 'answer' to show"),
+        (lambda: actions.next_task(None, "../evil"), "there are no pictures of the kind '../evil'"),
+        (lambda: actions.reset(None), "there are no pictures of the kind 'None'"),  # type: ignore[arg-type]
+        (lambda: actions.add(session, "photographs", None, None), "the class has no name"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(EngramError, match=sentence):
+            call()

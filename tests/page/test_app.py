@@ -31,8 +31,12 @@ def test_without_gradio_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 def test_bad_input_is_a_notice_and_the_page_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     gradio = SimpleNamespace(
-        Warning=lambda text, duration: told.append(text), skip=lambda: "skipped", update=lambda **changes: changes
+        Warning=lambda text, duration: told.append(text),
+        skip=lambda: "skipped",
+        update=lambda **changes: changes,
+        Request=SimpleNamespace,
     )
+    request = SimpleNamespace(session_hash="one")
 
     def add(name: str) -> list[object]:
         if not name:
@@ -41,5 +45,5 @@ def test_bad_input_is_a_notice_and_the_page_stays(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(app, "_actions", lambda: SimpleNamespace(add=add))
     call = app._told(gradio, "add")
-    assert call("a") == ["a", {"visible": True}] and not told
-    assert call("") == "skipped" and told == ["&lt;b&gt; has no name"]
+    assert call(request, "a") == ["a", {"visible": True}] and not told
+    assert call(request, "") == "skipped" and told == ["&lt;b&gt; has no name"]

@@ -57,6 +57,8 @@ def test_wrong_files_are_a_sentence_and_change_nothing(session: Session, tmp_pat
 def test_other_bad_input(session: Session, tmp_path: Path) -> None:
     for call, sentence in (
         (lambda: session.add("  ", [tmp_path]), "the class has no name"),
+        (lambda: session.add(None, [tmp_path]), "the class has no name"),  # type: ignore[arg-type]
+        (lambda: session.add("a" * 61, [tmp_path]), "the name of the class has 61 characters: choose one of up to 60"),
         (lambda: session.add("a", []), "there are no pictures for 'a'"),
         (lambda: session.ask([]), "there are no pictures to ask about"),
         (lambda: session.ask([tmp_path / "x.png"] * (MOST_QUERIES + 1)), "25 questions at once are too many"),
@@ -66,3 +68,10 @@ def test_other_bad_input(session: Session, tmp_path: Path) -> None:
     ):
         with pytest.raises(EngramError, match=sentence):
             call()
+
+
+def test_a_visitor_cannot_fill_the_memory(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engram.page.session.MOST_REMEMBERED", 5)
+    session.next_task()
+    with pytest.raises(EngramError, match="6 pictures are more than the 5 that this page remembers"):
+        session.add("blue", coloured(tmp_path, "blue", (40, 40, 220)))

@@ -25,6 +25,9 @@ def test_a_protocol_that_fits_takes_the_digest_of_its_store() -> None:
     [
         ({"n_way": 0}, "n_way = 0 but at least 1 is needed"),
         ({"revisit": -1}, "revisit = -1 but at least 0 is needed"),
+        ({"n_sequences": 10**9, "n_way": 3}, "would draw 6,000,000,000 images where 67,108,864 are admitted: lower"),
+        ({"stream_length": 10**12, "n_way": 3}, r"600 sequences of 1000000000000 task\(s\) would draw"),
+        ({"pool_classes": -1}, "pool_classes = -1 but at least 0 is needed"),
         ({"n_way": 7}, "7 ways were asked for but toy test offers 6 classes: lower n_way"),
         ({"pool_classes": 8}, "a pool of 8 classes was asked for but toy test has 6: lower pool_classes"),
         ({"n_query": 4}, r"class 'c' of toy test has 4 images but 1 shots \+ 4 queries need 5: lower n_shot"),

@@ -98,3 +98,16 @@ def test_test_rounds_and_speed(tmp_path: Path) -> None:
     speed = {"cold_seconds": 3.0, "warm_seconds": 0.2, "pictures_per_second": 200.0, "page_seconds": 4.0}
     write_own(tmp_path, "speed.a", device="cpu, 2 threads", load_average=0.3, **speed)
     assert "0.200 s" in own_section("speed", "results/runs", tmp_path)
+    write_own(tmp_path, "speed.b", device="cpu", load_average=0.3, setting={"size": 256}, cached_seconds=1.5, **speed)
+    table = own_section("speed", "results/runs", tmp_path)
+    assert "files of 256x256 | 200 |" in table and "seen before, answered | 1.50 s |" in table
+
+
+def test_more_classes_at_once(tmp_path: Path) -> None:
+    row = {"default": FIGURES, "transductive": FIGURES, "centroids": {"accuracy": 0.6, "interval": 0.01}}
+    ways = {"20": row, "5": row}
+    facts = {"rejection": {"auroc_no_birds": 0.98}, "ways": ways, "centroids": {"5": row["centroids"]}}
+    write_own(tmp_path, "test.imagenet.a", **facts)
+    table = own_section("ways.imagenet", "results/runs", tmp_path)
+    assert table.index("| 5 | 70.00") < table.index("| 20 | 70.00 ± 1.00 | 70.00 ± 1.00 | 60.00 ± 1.00 | 2.0 |")
+    assert "60.00 ± 1.00 % from 5" in table and "ROC curve 0.980" in table

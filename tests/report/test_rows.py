@@ -12,8 +12,8 @@ from audit_findings import audit_record
 from result_records import make_evaluation, make_record
 from rich.console import Console
 
+from engram.card import method_cards
 from engram.ledger import Evaluation
-from engram.report.cards import method_cards
 from engram.report.figures import PositionCurve
 from engram.report.quickstart import QuickstartRow, positions_table, quickstart_table
 from engram.report.rows import (

@@ -13,7 +13,7 @@ from stream_records import CONTENT, PROTO, stream_record
 
 from engram.errors import EngramError
 from engram.ledger import write_record
-from engram.report.sections import rebuild
+from engram.report.sections import departures_section, rebuild
 
 
 @pytest.fixture
@@ -166,3 +166,13 @@ def test_a_misspelt_section_of_any_kind_is_told(project: Path, kind: str, name: 
     (project / "README.md").write_text(f"<!-- {kind}:begin {name} -->\n<!-- {kind}:end -->\n")
     with pytest.raises(EngramError, match=f"README.md: '{kind}:begin {name}' names no known section.*'{meant}'"):
         rebuild(project, check=True)
+
+
+def test_the_section_numbers_departures_and_then_revisions() -> None:
+    text = departures_section("tadam")
+    first, since = text.split("Changes of behaviour")
+    assert first.startswith("1. **Base classes in running statistics.** Public code: ")
+    assert "3. **Alpha.** Paper: learned. Public code: fixed, 7.5. Ours: fixed, 7.5." in first
+    assert "1. **base classes:**" in since and "2. **task embedding:**" in since
+    assert departures_section("proto_memory") == "None are known."
+    assert "**Temperature.** Paper: 1" in departures_section("proto_net")

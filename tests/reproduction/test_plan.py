@@ -31,8 +31,9 @@ def test_the_newest_checkpoint_counts_and_a_damaged_one_is_none(tmp_path: Path) 
         (tmp_path / f"step-{number:08d}").mkdir()
         (tmp_path / f"step-{number:08d}" / "state.json").write_text(f'{{"iteration": {number}}}')
     assert checkpoint_state(tmp_path) == {"iteration": 100}
-    (tmp_path / "step-00000100" / "state.json").write_text('{"iterat')
-    assert checkpoint_state(tmp_path) is None
+    for damaged in ('{"iterat', "[1]", '{"iteration": "100"}', '{"iteration": 1, "seconds": []}', "[" * 100_000):
+        (tmp_path / "step-00000100" / "state.json").write_text(damaged)
+        assert checkpoint_state(tmp_path) is None
 
 
 @pytest.mark.parametrize(("device", "on_gpu"), [("cpu", False), ("cuda", True), ("cuda:1", True)])

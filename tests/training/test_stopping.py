@@ -19,6 +19,7 @@ from toy_run import RECIPE, Watched, assert_same_end, go
 from engram.errors import EngramError
 from engram.models import checkpoint as checkpoints
 from engram.models.checkpoint import load
+from engram.models.run_folder import last_step
 from engram.recipes.schema import Recipe
 
 
@@ -86,7 +87,7 @@ def test_signal_before_the_first_validation_and_second_one_leaves_at_once(tmp_pa
 
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path / "two", watch(twice))
-    assert checkpoints.last_step(tmp_path / "two") is None
+    assert last_step(tmp_path / "two") is None
 
 
 def test_minutes_end_a_run_and_its_cosine(tmp_path: Path, watch: Any) -> None:

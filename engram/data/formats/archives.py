@@ -13,9 +13,13 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, cast
 
 from engram.errors import EngramError
+from engram.files import open_regular
 
 MAX_MEMBER_BYTES = 256 * 2**20
 """No image or list of a benchmark comes near; a small archive can announce terabytes."""
+MAX_HELD_BYTES = 2**30
+"""of all members that are held at once; those of Omniglot have 10 MB"""
+MAX_MEMBERS = 1_000_000
 
 
 def check_member(name: str, archive: Path) -> None:
@@ -34,6 +38,11 @@ class ZipSet:
         self._archives = [(path, _open_zip(path)) for path in paths]
         self._places: dict[str, int] = {}
         for place, (path, archive) in enumerate(self._archives):
+            if len(archive.namelist()) > MAX_MEMBERS:
+                raise EngramError(
+                    f"{path} holds {len(archive.namelist())} members where {MAX_MEMBERS} are admitted: "
+                    f"do not trust this file"
+                )
             for name in archive.namelist():
                 check_member(name, path)
                 if not name.endswith("/"):
@@ -46,6 +55,16 @@ class ZipSet:
     def label(self, name: str) -> str:
         """How an error calls the member: archive and name."""
         return f"{self._archives[self._places[name]][0]}:{name}"
+
+    def read_all(self, suffix: str) -> dict[str, bytes]:
+        """All members whose names end in ``suffix``."""
+        contents: dict[str, bytes] = {}
+        held = 0
+        for name in (name for name in self.names if name.endswith(suffix)):
+            path, archive = self._archives[self._places[name]]
+            held = _held(held, archive.getinfo(name).file_size, path)
+            contents[name] = self.read(name)
+        return contents
 
     def read(self, name: str) -> bytes:
         path, archive = self._archives[self._places[name]]
@@ -60,9 +79,19 @@ class ZipSet:
             raise EngramError(f"{path}:{name} cannot be read ({error}): fetch the archive again") from error
 
 
+def _held(before: int, size: int, path: Path) -> int:
+    """Bytes held with one more member; more than the budget is an error before it is read."""
+    if before + size > MAX_HELD_BYTES:
+        raise EngramError(
+            f"the members of {path} announce more than the {MAX_HELD_BYTES} bytes that are admitted in all: "
+            f"do not trust this file"
+        )
+    return before + size
+
+
 def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
-        return zipfile.ZipFile(path)
+        return zipfile.ZipFile(open_regular(path))
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
         raise EngramError(f"{path} cannot be opened as a zip ({error}): fetch the archive again") from error
 
@@ -83,14 +112,19 @@ class _WatchedStream:
 def read_tar(path: Path, suffix: str) -> dict[str, bytes]:
     """All members whose names end in ``suffix``, in one pass over a tar (plain, gz, bz2 or xz)."""
     contents: dict[str, bytes] = {}
+    held = 0
     try:
-        with _open_tar_stream(path) as stream:
+        with open_regular(path) as raw, _open_tar_stream(raw, path.suffix) as stream:
             watched = _WatchedStream(stream)
             with tarfile.open(fileobj=cast(IO[bytes], watched), mode="r:") as archive:
-                for member in archive:
+                for number, member in enumerate(archive):
                     check_member(member.name, path)
+                    if number >= MAX_MEMBERS:
+                        raise EngramError(f"{path} holds more than {MAX_MEMBERS} members: do not trust this file")
+                    _check_size(member, path)
+                    held = _held(held, member.size, path)  # what is passed over is unpacked too
                     if member.isfile() and member.name.endswith(suffix):
-                        contents[member.name.removeprefix("./")] = _tar_content(archive, member, path)
+                        contents[member.name.removeprefix("./")] = _tar_content(archive, member)
             if watched.last_read != bytes(tarfile.BLOCKSIZE):  # the empty block every tar ends with
                 raise tarfile.ReadError("it ends too early")
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
@@ -98,17 +132,20 @@ def read_tar(path: Path, suffix: str) -> dict[str, bytes]:
     return contents
 
 
-def _open_tar_stream(path: Path) -> IO[bytes]:
+def _open_tar_stream(raw: IO[bytes], suffix: str) -> IO[bytes]:
     openers: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
-    return cast(IO[bytes], openers.get(path.suffix, open)(path, "rb"))
+    return cast(IO[bytes], openers.get(suffix, lambda stream, _: stream)(raw, "rb"))
 
 
-def _tar_content(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> bytes:
+def _check_size(member: tarfile.TarInfo, path: Path) -> None:
     if member.size > MAX_MEMBER_BYTES:
         raise EngramError(
             f"{path}:{member.name} announces {member.size} bytes where {MAX_MEMBER_BYTES} are admitted: "
             f"do not trust this file"
         )
+
+
+def _tar_content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     stream = archive.extractfile(member)
     content = stream.read() if stream is not None else b""
     if len(content) != member.size:

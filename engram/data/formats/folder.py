@@ -24,6 +24,7 @@ import numpy as np
 from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource
 from engram.data.formats.images import decode_image
 from engram.errors import EngramError, nearest
+from engram.files import read_text
 
 EXTENSIONS = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
 SPLIT_FILES = ("splits.json", "splits.csv")
@@ -140,9 +141,9 @@ def divide_classes(names: list[str], seed: int, fractions: tuple[float, float]) 
 def read_split_file(path: Path) -> dict[str, list[str]]:
     """Split -> class names from JSON or CSV; a class in two splits or an unknown split is an error."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, "utf-8-sig")
         pairs = _pairs_of_json(json.loads(text)) if path.suffix == ".json" else _pairs_of_csv(text)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error, RecursionError) as error:
         raise EngramError(
             f"the split file {path} cannot be read ({error}): write JSON with the keys train, val and test, "
             f"or CSV with the columns class,split"

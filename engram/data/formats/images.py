@@ -4,7 +4,8 @@
 - Grey, palette, CMYK and 16-bit images become RGB, or one grey channel for one-channel datasets; transparent pixels
   are shown on white.
 - An image of another size is resized to the target directly, without a crop and without keeping its proportions
-  (bilinear with antialiasing); an image of the right size is not touched.
+  (bilinear with antialiasing); an image of the right size is not touched. With ``crop``, a share such as 0.875, its
+  middle is cut out instead, that share of the largest piece that has the proportions of the target.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from engram.errors import EngramError
+from engram.files import read_bytes
 
 MAX_PIXELS = 80_000_000
 """More than any benchmark or common camera; a few kilobytes can announce billions of pixels and fill the memory."""
 
 
-def decode_image(data: bytes | Path, name: str, image_shape: tuple[int, ...]) -> np.ndarray:
+def decode_image(data: bytes | Path, name: str, image_shape: tuple[int, ...], crop: float | None = None) -> np.ndarray:
     """One encoded image -> uint8 (C, H, W) of ``image_shape``; ``name`` is what an error calls it."""
     with opened_image(data, name) as image:
-        return fit_picture(image, name, image_shape)
+        return fit_picture(image, name, image_shape, crop)
 
 
 @contextmanager
@@ -40,11 +42,11 @@ def opened_image(data: bytes | Path, name: str) -> Iterator[Image.Image]:
         yield image
 
 
-def fit_picture(image: Image.Image, name: str, image_shape: tuple[int, ...]) -> np.ndarray:
+def fit_picture(image: Image.Image, name: str, image_shape: tuple[int, ...], crop: float | None = None) -> np.ndarray:
     """One picture that Pillow has open -> uint8 (C, H, W) of ``image_shape``; of an animation, the frame at hand."""
     with _explained(name):
         _guard_size(image, name)
-        return _to_array(ImageOps.exif_transpose(image), name, image_shape)
+        return _to_array(ImageOps.exif_transpose(image), name, image_shape, crop)
 
 
 @contextmanager
@@ -65,7 +67,7 @@ def _explained(name: str) -> Iterator[None]:
         raise EngramError(f"the image {name} is damaged ({reason}): fetch it again, or remove it") from error
 
 
-def fit_array(array: np.ndarray, name: str, image_shape: tuple[int, ...]) -> np.ndarray:
+def fit_array(array: np.ndarray, name: str, image_shape: tuple[int, ...], crop: float | None = None) -> np.ndarray:
     """One image that is an array already, (H, W), (H, W, C) or (C, H, W), bytes or floats 0..255 -> uint8 (C, H, W)."""
     array = np.asarray(array)
     if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
@@ -76,9 +78,9 @@ def fit_array(array: np.ndarray, name: str, image_shape: tuple[int, ...]) -> np.
         array = _to_bytes(array, name)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
-    if array.ndim == 3 and (3, *array.shape[:2]) == tuple(image_shape):
+    if array.ndim == 3 and (3, *array.shape[:2]) == tuple(image_shape) and crop is None:
         return np.ascontiguousarray(np.moveaxis(array, 2, 0))
-    return _to_array(Image.fromarray(np.ascontiguousarray(array)), name, image_shape)
+    return _to_array(Image.fromarray(np.ascontiguousarray(array)), name, image_shape, crop)
 
 
 def _to_bytes(array: np.ndarray, name: str) -> np.ndarray:
@@ -95,7 +97,7 @@ def _content(data: bytes | Path, name: str) -> bytes:
     if isinstance(data, bytes):
         return data
     try:
-        return data.read_bytes()
+        return read_bytes(data)
     except OSError as error:
         raise EngramError(f"the image {name} cannot be read ({error.strerror or error}): check the file") from error
 
@@ -109,10 +111,15 @@ def _guard_size(image: Image.Image, name: str) -> None:
         )
 
 
-def _to_array(image: Image.Image, name: str, image_shape: tuple[int, ...]) -> np.ndarray:
+def _to_array(image: Image.Image, name: str, image_shape: tuple[int, ...], crop: float | None) -> np.ndarray:
     channels, height, width = image_shape
     image = _flatten(image, name).convert("L" if channels == 1 else "RGB")
-    if image.size != (width, height):
+    if crop is not None:
+        scale = crop * min(image.width / width, image.height / height)
+        left, top = (image.width - scale * width) / 2, (image.height - scale * height) / 2
+        middle = (left, top, left + scale * width, top + scale * height)
+        image = image.resize((width, height), Image.Resampling.BILINEAR, middle)
+    elif image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     array = np.asarray(image, dtype=np.uint8)
     return array[None] if channels == 1 else np.ascontiguousarray(np.moveaxis(array, 2, 0))

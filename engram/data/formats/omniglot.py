@@ -121,8 +121,7 @@ def _tree_drawings(folders: Sequence[Path], root: Path) -> Drawings:
 
 
 def _zip_drawings(zips: tuple[Path, ...]) -> Drawings:
-    members = ZipSet(zips)
-    return {name: members.read(name) for name in members.names if name.endswith(".png")}
+    return dict(ZipSet(zips).read_all(".png"))
 
 
 def _by_character(drawings: Drawings, place: str) -> dict[str, dict[str, bytes | Path]]:

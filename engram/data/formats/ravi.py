@@ -22,6 +22,7 @@ from engram.data.formats.archives import ZipSet
 from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource, split_files
 from engram.data.formats.images import decode_image
 from engram.errors import EngramError
+from engram.files import read_text
 
 IMAGE_SHAPE = (3, 84, 84)
 
@@ -87,7 +88,7 @@ def _names_in(folder: Path) -> list[str]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path, "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise EngramError(f"the list {path} cannot be read ({error}): fetch it again") from error
 
@@ -107,7 +108,13 @@ def _list_in_zips(split: str, beside: dict[str, Path], members: ZipSet, root: Pa
 
 
 def _parse_list(text: str, list_name: str) -> list[ListedImage]:
-    reader = csv.DictReader(text.splitlines())
+    try:
+        return _rows(csv.DictReader(text.splitlines()), list_name)
+    except csv.Error as error:
+        raise EngramError(f"the list {list_name} is no CSV ({error}): fetch it again") from error
+
+
+def _rows(reader: csv.DictReader[str], list_name: str) -> list[ListedImage]:
     columns = reader.fieldnames or []
     if "filename" not in columns or "label" not in columns:
         raise EngramError(

@@ -11,21 +11,25 @@ forms give the same store. An npz that is not compressed is mapped, not read: th
 
 from __future__ import annotations
 
+import math
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from engram.data.formats.form import Form, SplitReading, SplitSource, split_files
 from engram.data.formats.images import decode_image, fit_array
-from engram.data.formats.pickles import load_dict, load_pickle
+from engram.data.formats.unpickling import load_dict, load_pickle
 from engram.errors import EngramError
+from engram.files import UNPACKING, check_zip, open_regular
 
 IMAGE_SHAPE = (3, 84, 84)
 ZIP_LOCAL_HEADER = struct.Struct("<26xHH")  # the lengths of name and extra field, which stand before the data
+TIMES = 20
+"""photographs are not packed to less than one part in as many"""
 ReadImage = Callable[[int], np.ndarray]
 
 
@@ -113,7 +117,7 @@ def _open_png(path: Path) -> tuple[int, ReadImage]:
 def _open_npz(path: Path) -> tuple[int, ReadImage]:
     try:
         images = _map_or_load(path)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, OverflowError, *UNPACKING) as error:
         raise EngramError(f"{path} cannot be read as an npz with 'images' ({error}): fetch it again") from error
     if images.ndim != 4 or images.shape[3] != 3:
         raise EngramError(
@@ -128,18 +132,31 @@ def _open_npz(path: Path) -> tuple[int, ReadImage]:
 
 def _map_or_load(path: Path) -> np.ndarray:
     """``images`` of an npz: mapped where the zip stores it as it is, else read whole."""
-    with zipfile.ZipFile(path) as archive:
-        member = archive.getinfo("images.npy")
-    if member.compress_type != zipfile.ZIP_STORED:
-        with np.load(path, allow_pickle=False) as content:
-            return content["images"]
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
+        check_zip(stream, times=TIMES)
+        with zipfile.ZipFile(stream) as archive:
+            member = archive.getinfo("images.npy")
+            with archive.open(member) as content:
+                shape, fortran, dtype = _header(content)
+        if min(shape, default=0) < 0 or dtype.kind not in "iuf":
+            raise ValueError(f"an array of {dtype} {shape}")
+        if math.prod(shape) * dtype.itemsize > member.file_size:
+            raise ValueError(f"an array of {shape} in {member.file_size} bytes")
+        if member.compress_type != zipfile.ZIP_STORED:
+            stream.seek(0)
+            return np.asarray(np.load(stream, allow_pickle=False)["images"])
         stream.seek(member.header_offset)
         name_length, extra_length = ZIP_LOCAL_HEADER.unpack(stream.read(ZIP_LOCAL_HEADER.size))
         stream.seek(name_length + extra_length, 1)
-        version = np.lib.format.read_magic(stream)
-        if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"array format {version}")
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = reader(stream)
+        _header(stream)
         return np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type that an array on disk announces."""
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"array format {version}")
+    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    found: tuple[tuple[int, ...], bool, np.dtype[Any]] = reader(stream)
+    return found

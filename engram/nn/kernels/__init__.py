@@ -49,7 +49,8 @@ def pointwise(
     keep = None
     if rate > 0:
         keep = values.new_empty(graphs, values.shape[-1]).bernoulli_(1 - rate).div_(1 - rate)
-    for side in SIDES:
+    fits = values.dim() == 2 and values.shape[1] == getattr(norm, "num_features", 0)
+    for side in SIDES if fits else ():
         if side.takes_rows(values, norm):
             return side.norm_activate(values, norm, slope, keep, counts, len(values) // graphs)
     assert counts is None, "ordinary BatchNorm counts every row once"

@@ -92,6 +92,44 @@ def served(by: str) -> None:
         use.by = by
 
 
+def fits(images: Tensor, layers: Sequence[nn.Module]) -> bool:
+    """Whether images (n, c, H, W) suit a 3x3 convolution as kernels know it, and its channels the norm after it."""
+    convolution, norm = layers[0], layers[1]
+    if type(convolution) is not nn.Conv2d or images.dim() != 4 or images.shape[1] != convolution.in_channels:
+        return False
+    plain = (convolution.kernel_size, convolution.stride, convolution.dilation, convolution.groups)
+    square = isinstance(convolution.padding, tuple) and len(set(convolution.padding)) == 1
+    known = plain == ((3, 3), (1, 1), (1, 1), 1) and square and convolution.padding_mode == "zeros"
+    return known and getattr(norm, "num_features", 0) == convolution.out_channels
+
+
+def alike(values: Tensor, layer: nn.Module) -> bool:
+    """Whether weights and statistics of a layer are plain tensors of the values' type, on their device."""
+    own = (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+    numbers = [part for part in own if part.is_floating_point()]
+    return all(part.device == values.device and part.dtype == values.dtype for part in numbers)
+
+
+def check_graphs(values: Tensor, keep: Tensor | None, counts: Counts | None, positions: int) -> None:
+    """Rows (R, C) are those of whole graphs, ``keep`` has a row for each, and ``counts`` a number for each position."""
+    rows, channels = values.shape
+    if positions < 1 or rows % positions:
+        raise ValueError(f"{rows} rows do not make graphs of {positions}")
+    needed = {"keep": (keep, (rows // positions, channels)), "counts": (counts and counts.each, (positions,))}
+    for name, (tensor, shape) in needed.items():
+        if tensor is not None and (tensor.shape != shape or tensor.device != values.device):
+            raise ValueError(f"{name} is {tuple(tensor.shape)} on {tensor.device} where {shape} is needed")
+
+
+def check_shape(name: str, tensor: Tensor, shape: Sequence[int], like: Tensor) -> None:
+    """Shape, type and device of what a kernel is given beside ``like``."""
+    if tuple(tensor.shape) != tuple(shape) or tensor.device != like.device or tensor.dtype != like.dtype:
+        raise ValueError(
+            f"{name} is {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device} where {tuple(shape)} of "
+            f"{like.dtype} on {like.device} is needed"
+        )
+
+
 def settings(norm: nn.Module, activation: nn.Module | float, by: str) -> tuple[Any, ...]:
     """What kernels are told of a BatchNorm and of the activation after it, or its slope; one more batch is counted."""
     assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.num_batches_tracked is not None

@@ -38,6 +38,25 @@ def test_members_that_announce_too_much_are_refused(tmp_path: Path, monkeypatch:
         read_tar(tmp_path / "a.tar", ".png")
 
 
+def test_archives_of_too_much_in_all_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive, tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(4):
+            archive.writestr(f"{number}.png", b"12345")
+            tar.add(__file__, f"{number}.txt")  # passed over, but unpacked on the way
+    monkeypatch.setattr(archives, "MAX_HELD_BYTES", 19)
+    with pytest.raises(EngramError, match=r"members of .*a\.zip announce more than the 19 bytes"):
+        ZipSet((tmp_path / "a.zip",)).read_all(".png")
+    with pytest.raises(EngramError, match=r"members of .*a\.tar announce more than the 19 bytes"):
+        read_tar(tmp_path / "a.tar", ".png")
+    monkeypatch.setattr(archives, "MAX_HELD_BYTES", 2**20)
+    assert len(ZipSet((tmp_path / "a.zip",)).read_all(".png")) == 4
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
+    with pytest.raises(EngramError, match="holds 4 members where 3 are admitted"):
+        ZipSet((tmp_path / "a.zip",))
+    with pytest.raises(EngramError, match="holds more than 3 members"):
+        read_tar(tmp_path / "a.tar", ".png")
+
+
 @pytest.mark.parametrize("member", ["../evil.png", "/evil.png", "images_background/../../evil.png"])
 def test_tar_members_that_point_outside_are_refused(tmp_path: Path, member: str) -> None:
     with tarfile.open(tmp_path / "omniglot.tar", "w") as archive:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engram.data.formats.folder import FolderOptions, divide_classes, find_folder
+from engram.data.formats.folder import FolderOptions, divide_classes, find_folder, read_split_file
 from engram.errors import EngramError
 
 
@@ -164,3 +164,13 @@ def test_links_to_other_folders_and_loops_inside_a_class_are_fine(tmp_path: Path
 def test_impossible_sizes(tmp_path: Path) -> None:
     with pytest.raises(EngramError, match="an image size of 0 with 3 channels cannot be"):
         find_folder(write_flat(tmp_path / "set", 6), FolderOptions(image_size=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [("splits.json", "[" * 100_000, "recursion"), ("splits.csv", "class,split\n" + "x" * 200_000, "field larger")],
+)
+def test_a_split_file_nested_or_long_without_end(tmp_path: Path, name: str, text: str, why: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(EngramError, match=f"{name} cannot be read .*{why}"):
+        read_split_file(tmp_path / name)

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from engram.data.formats.form import SPLITS, SplitSource, split_files
-from engram.data.store import Store, build
+from engram.data.store import Store
+from engram.data.writing import build
 
 SOURCE = SplitSource(("a", "b"), (2, 4), lambda c: iter(np.full((2 + 2 * c, 1, 3, 3), c, np.uint8)), (1, 3, 3))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 
 from engram.data.formats import images
-from engram.data.formats.images import decode_image, fit_array
+from engram.data.formats.images import decode_image, fit_array, fit_picture
 from engram.errors import EngramError
 
 SHAPE = (3, 8, 8)
@@ -130,3 +131,22 @@ def test_grey_and_larger_arrays_fit() -> None:
 def test_arrays_that_are_no_images_are_refused(array: np.ndarray, sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence):
         fit_array(array, "img", SHAPE)
+
+
+def test_only_regular_files_are_opened_as_images(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "endless.png").symlink_to("/dev/zero")
+    for name in ("pipe.png", "endless.png"):
+        with pytest.raises(EngramError, match=rf"{name} cannot be read \(it is not a regular file\)"):
+            decode_image(tmp_path / name, name, (3, 84, 84))
+
+
+def test_the_middle_of_a_picture_is_cut_out_where_asked() -> None:
+    """40 x 20 pixels in four upright stripes: all of the short side, and half of it, seen at 10 x 10."""
+    stripes = np.repeat(np.array([0, 80, 160, 240], np.uint8), 10)[None].repeat(20, 0)
+    image = Image.fromarray(stripes)
+    whole, half, squeezed = (fit_picture(image, "x", (1, 10, 10), crop)[0] for crop in (1.0, 0.5, None))
+    assert whole[5, 1] == 80 and whole[5, 8] == 160 and squeezed[5, 0] == 0 and squeezed[5, 9] == 240
+    assert half[5].tolist() == [80] * 5 + [160] * 5
+    colours = np.stack([stripes] * 3, -1)
+    assert (fit_array(colours, "x", (3, 10, 10), 1.0)[1] == whole).all()

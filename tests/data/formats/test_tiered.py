@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pickled import CHANNELS_FIRST, IMAGES, dump, found
 from PIL import Image
 
-from engram.data.formats.tiered import find_npz, find_png
+from engram.data.formats.tiered import _open_npz, find_npz, find_png
 from engram.errors import EngramError
 
 
@@ -87,3 +88,35 @@ def test_tiered_files_that_are_missing_or_damaged(tmp_path: Path) -> None:
     dump(tmp_path / "val_labels.pkl", LABELS)
     with pytest.raises(EngramError, match=r"number 1 of .*val_images_png\.pkl is not an image"):
         list(found(find_png(tmp_path)).read("val").source.read_class(0))
+
+
+def npz_of(path: Path, header: dict[str, Any], data: bytes, compress: bool) -> Path:
+    """An npz with one array, whatever its header announces."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, header)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED) as archive:
+        archive.writestr("images.npy", stream.getvalue() + data)
+    return path
+
+
+@pytest.mark.parametrize("compress", [True, False])
+@pytest.mark.parametrize(
+    ("descr", "shape", "says"),
+    [
+        ("|u1", (10**6, 84, 84, 3), r"an array of \(1000000, 84, 84, 3\) in \d+ bytes"),
+        ("|u1", (-1, 84, 84, 3), r"an array of uint8 \(-1, 84, 84, 3\)"),
+        ("|O", (1, 84, 84, 3), "an array of object"),
+    ],
+)
+def test_an_npz_that_announces_more_than_it_holds(
+    tmp_path: Path, compress: bool, descr: str, shape: tuple[int, ...], says: str
+) -> None:
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    with pytest.raises(EngramError, match=f"cannot be read as an npz with 'images' .*{says}"):
+        _open_npz(npz_of(tmp_path / "a.npz", header, b"\1" * 100, compress))
+
+
+def test_an_npz_that_a_few_bytes_blow_up(tmp_path: Path) -> None:
+    header = {"descr": "|u1", "fortran_order": False, "shape": (1000, 84, 84, 3)}
+    with pytest.raises(EngramError, match=r"it announces \d+ bytes in a file of \d+"):
+        _open_npz(npz_of(tmp_path / "a.npz", header, bytes(1000 * 84 * 84 * 3), True))

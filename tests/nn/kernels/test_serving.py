@@ -51,3 +51,18 @@ def test_two_trainings_are_told_apart() -> None:
         with kernels.training() as second, kernels.plain():
             kernels.pointwise(torch.randn(4, 16), nn.BatchNorm1d(16), 0.2, 0.0, 1)
     assert (first.by, second.by) == ("c", "library")
+
+
+def test_what_does_not_fit_is_told_before_a_kernel_sees_it() -> None:
+    values, layers = torch.randn(6, 16), [nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32)]
+    assert serving.fits(torch.randn(2, 16, 4, 4), layers)
+    assert not serving.fits(torch.randn(2, 64, 4, 4), layers) and not serving.fits(torch.randn(2, 16, 4), layers)
+    assert not serving.fits(torch.randn(2, 16, 4, 4), [layers[0], nn.BatchNorm2d(16)])
+    assert serving.alike(values, layers[0])
+    assert not serving.alike(values.double(), layers[0]) and not serving.alike(values.to("meta"), layers[0])
+    for positions, keep, says in ((4, None, "6 rows do not make graphs of 4"), (3, torch.ones(1, 16), "keep is")):
+        with pytest.raises(ValueError, match=says):
+            serving.check_graphs(values, keep, None, positions)
+    serving.check_graphs(values, torch.ones(2, 16), serving.Counts(torch.ones(3), 3), 3)
+    with pytest.raises(ValueError, match=r"bias is \(3,\) of torch.float32 on cpu where \(2,\) of torch.float32"):
+        serving.check_shape("bias", torch.ones(3), (2,), values)

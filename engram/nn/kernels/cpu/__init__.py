@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engram.nn.kernels import serving
+from engram.nn.kernels import pytorch, serving
+from engram.nn.kernels.cpu.checks import LANES
 from engram.nn.kernels.serving import Counts
 
 NAME = "c"
-LANES = 16
-"""channels the kernels take at a time"""
 SLOWER = "steps take up to twice as long"
 
 
@@ -36,6 +35,7 @@ def takes_rows(values: Tensor, norm: nn.Module) -> bool:
         and values.dtype is torch.float32
         and len(values) > 0
         and serving.ordinary(norm)
+        and serving.alike(values, norm)
         and norm.num_features % LANES == 0
         and not torch.is_autocast_enabled("cpu")
         and serving.available((why := missing()) and f"kernels in C are not used, as {why}: {SLOWER}")
@@ -45,10 +45,10 @@ def takes_rows(values: Tensor, norm: nn.Module) -> bool:
 def takes_block(images: Tensor, layers: Sequence[nn.Module]) -> bool:
     """Whether the layers are as they were built, too, and leave something of the images."""
     convolution = layers[0]
-    if type(convolution) is not nn.Conv2d or not serving.untouched(layers):
+    if not serving.fits(images, layers) or not serving.untouched(layers):
         return False
-    leaves = min(images.shape[2:]) + 2 * int(convolution.padding[0]) - 2 > 1
-    return leaves and takes_rows(images, layers[1])
+    leaves = min(images.shape[2:]) + 2 * int(convolution.padding[0]) - 2 > 1  # type: ignore[index]
+    return leaves and serving.alike(images, convolution) and takes_rows(images, layers[1])
 
 
 def conv_block(images: Tensor, layers: Sequence[nn.Module]) -> Tensor:
@@ -59,9 +59,13 @@ def conv_block(images: Tensor, layers: Sequence[nn.Module]) -> Tensor:
     layer, norm, _, activation = layers
     assert isinstance(layer, nn.Conv2d)
     settings = serving.settings(norm, activation, NAME)
-    if images.shape[1] < LANES and not images.requires_grad and layer.padding == (1, 1):
-        return _first_stage(images, layer, settings)
-    return NormPool.apply(convolution(images, layer), layer.bias, *settings)
+    try:
+        if images.shape[1] < LANES and not images.requires_grad and layer.padding == (1, 1):
+            return _first_stage(images, layer, settings)
+        return NormPool.apply(convolution(images, layer), layer.bias, *settings)
+    except OverflowError:
+        norm.num_batches_tracked.sub_(1)  # type: ignore[operator]  # counted above, and again below
+        return pytorch.conv_block(images, layers)
 
 
 def _first_stage(images: Tensor, layer: nn.Conv2d, settings: tuple[Any, ...]) -> Tensor:
@@ -90,4 +94,9 @@ def norm_activate(
     """As that of `cuda`."""
     from engram.nn.kernels.cpu.functions import NormRows
 
-    return NormRows.apply(values, keep, counts, positions, *serving.settings(norm, slope, NAME))
+    serving.check_graphs(values, keep, counts, positions)
+    try:
+        return NormRows.apply(values, keep, counts, positions, *serving.settings(norm, slope, NAME))
+    except OverflowError:
+        norm.num_batches_tracked.sub_(1)  # type: ignore[operator]
+        return pytorch.norm_activate(values, norm, slope, keep)

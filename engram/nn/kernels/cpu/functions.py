@@ -40,6 +40,12 @@ def refuse_one(count: int) -> None:
         raise ValueError(f"BatchNorm was given {count} value per channel, and training needs more than 1")
 
 
+def refuse_overflow(sums: Tensor) -> None:
+    """Sums of squares in float may not be finite: PyTorch, which squares in double, knows better."""
+    if not bool(sums.isfinite().all()):
+        raise OverflowError("sums of squares are not finite in float32")
+
+
 def patch_moments(images: Tensor) -> tuple[Tensor, Tensor]:
     """Mean (9c,) and covariance (9c, 9c) in double of the 3x3 patches of (n, c, H, W), zeros outside."""
     n, colours, height, width = images.shape
@@ -47,6 +53,7 @@ def patch_moments(images: Tensor) -> tuple[Tensor, Tensor]:
     sizes = StemSizes(n, colours, height, width)
     partial = sizes.sums(k + 1, k)
     call("patch_moments", images, partial, sizes=sizes)
+    refuse_overflow(partial)
     sums, products = partial.sum(0).div_(n * height * width).split([1, k])
     return sums[0], products + products.triu(1).T - sums.T * sums
 
@@ -87,9 +94,12 @@ class _Statistics:
         refuse_one(total)
         flat = NormSizes(rows.numel() // rows.shape[-1], 0, 0, rows.shape[-1], sizes.positions)
         partial = flat.sums(2, rows.shape[-1])
-        call("rows_sums", rows, rows, counts, None, None, None, None, partial, sizes=flat)  # around the first row
+        first = rows.view(-1, rows.shape[-1])[0]
+        call("rows_sums", rows, first, counts, None, None, None, None, partial, sizes=flat)  # around the first row
+        if counts is None:
+            refuse_overflow(partial)
         shifted, squares = partial.sum(0) / total
-        mean, variance = shifted + rows.view(-1, rows.shape[-1])[0], squares - shifted.square()
+        mean, variance = shifted + first, squares - shifted.square()
         self.inverse, self.mean, self.total = torch.rsqrt(variance + epsilon), mean, total
         scale = gamma * self.inverse
         self.scale, self.shift = scale.float(), (beta - mean * scale).float()

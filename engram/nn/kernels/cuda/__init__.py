@@ -41,6 +41,7 @@ def takes_block(images: Tensor, layers: Sequence[nn.Module]) -> bool:
         and serving.may_serve()
         and type(layers[1]) is nn.BatchNorm2d
         and serving.ordinary(layers[1])
+        and layers[1].weight.device == images.device
         and serving.untouched(layers[1:])
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") is torch.bfloat16
@@ -53,14 +54,18 @@ def conv_block(images: Tensor, layers: Sequence[nn.Module]) -> Tensor:
     from engram.nn.kernels.cuda.launches import NormPool
 
     convolution, norm, _, activation = layers
-    return NormPool.apply(convolution(images), *serving.settings(norm, activation, NAME))
+    values = convolution(images)
+    if values.dim() != 4 or values.shape[1] != norm.num_features:
+        raise ValueError(f"BatchNorm has {norm.num_features} channels and was given {tuple(values.shape)}")
+    return NormPool.apply(values, *serving.settings(norm, activation, NAME))
 
 
 def takes_pixels(pixels: Tensor, layers: Sequence[nn.Module]) -> bool:
     """Whether `first_stage` knows the convolution too: padding of 1 and no bias."""
     convolution = layers[0]
     known = type(convolution) is nn.Conv2d and convolution.padding == (1, 1) and convolution.bias is None
-    return known and serving.untouched(layers[:1]) and takes_block(pixels, layers)
+    fits = known and pixels.dtype is torch.uint8 and serving.fits(pixels, layers)
+    return fits and serving.untouched(layers[:1]) and takes_block(pixels, layers)
 
 
 def first_stage(pixels: Tensor, layers: Sequence[nn.Module], scale: Tensor, shift: Tensor) -> Tensor:
@@ -80,7 +85,7 @@ def trains(values: Tensor) -> bool:
 
 def takes_rows(values: Tensor, norm: nn.Module) -> bool:
     """Whether `norm_activate` knows the norm."""
-    return trains(values) and serving.ordinary(norm)
+    return trains(values) and serving.ordinary(norm) and serving.alike(values, norm)
 
 
 def norm_activate(
@@ -92,6 +97,7 @@ def norm_activate(
     """
     from engram.nn.kernels.cuda.launches import NormRows
 
+    serving.check_graphs(values, keep, counts, positions)
     return NormRows.apply(values, keep, counts, positions, *serving.settings(norm, slope, NAME))
 
 
@@ -99,6 +105,9 @@ def group_product(values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """As `kernels.group_product`."""
     from engram.nn.kernels.cuda.launches import GroupProduct
 
+    groups, width = weight.shape
+    serving.check_shape("values", values, (len(values), groups * width), weight)
+    serving.check_shape("bias", bias, (groups,), weight)
     return GroupProduct.apply(values, weight, bias)
 
 
@@ -108,6 +117,7 @@ def library_gate(
     """As `kernels.library_gate`: products with the nodes run for all T at once."""
     from engram.nn.kernels.cuda.gates import LibrarySteps
 
+    _check_steps(nodes, state, 1)
     given = F.linear(nodes, weight, bias)
     states: Tensor = LibrarySteps.apply(given.flatten(1, -2), state.flatten(0, -2), past_weight, past_bias)
     return states.view(nodes.shape)
@@ -117,5 +127,11 @@ def paper_gate(given: Tensor, state: Tensor, gates: Tensor, candidate: Tensor) -
     """As `kernels.paper_gate`."""
     from engram.nn.kernels.cuda.gates import PaperSteps
 
+    _check_steps(given, state, 3)
     states: Tensor = PaperSteps.apply(given.flatten(1, -2), state.flatten(0, -2), gates, candidate)
     return states.view(*given.shape[:-1], -1)
+
+
+def _check_steps(given: Tensor, state: Tensor, times: int) -> None:
+    """Steps (T, ..., times D) go with a state (..., D); products look at the weights."""
+    serving.check_shape("given", given, (len(given), *state.shape[:-1], times * state.shape[-1]), state)

@@ -27,7 +27,7 @@ def no_library() -> Iterator[None]:
 def test_kernels_are_compiled_once_for_a_cache(no_library: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not cpu.missing()
     library.library.cache_clear()
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("compiled again"))
     library.library()
 
 
@@ -40,7 +40,7 @@ def test_a_damaged_file_is_compiled_again_by_a_compiler_with_arguments(
     library.library()
     (made,) = (tmp_path / "one" / "kernels").glob("*.so")
     damaged = tmp_path / "two" / "kernels" / made.name
-    damaged.parent.mkdir(parents=True)
+    damaged.parent.mkdir(parents=True, mode=0o700)
     damaged.write_bytes(made.read_bytes()[:20000])  # loaded, it would end the process
     damaged.with_suffix(".sha256").write_text(made.with_suffix(".sha256").read_text())
     library.library.cache_clear()
@@ -78,3 +78,46 @@ def test_a_cache_that_cannot_be_written_is_told(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ENGRAM_CACHE", str(tmp_path / "file"))
     assert "file" in cpu.missing()
+
+
+@needs_kernels
+@pytest.mark.parametrize("shared", ["kernels", "file", "above"])
+def test_a_cache_that_others_may_write_to_is_refused(
+    no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: str
+) -> None:
+    monkeypatch.setenv("ENGRAM_CACHE", str(tmp_path / "cache"))
+    assert not cpu.missing()
+    (made,) = (tmp_path / "cache" / "kernels").glob("*.so")
+    place, mode = {"kernels": (made.parent, 0o775), "file": (made, 0o766), "above": (tmp_path / "cache", 0o777)}[shared]
+    place.chmod(mode)
+    for known in (library.missing, library.library):
+        known.cache_clear()
+    assert f"others may write to {place}: chmod go-w {place}" in cpu.missing()
+    place.chmod(0o1777 if shared == "above" else 0o700)  # in a sticky folder nobody can exchange what others own
+    for known in (library.missing, library.library):
+        known.cache_clear()
+    assert not cpu.missing()
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    library.library.cache_clear()
+    if made.stat().st_uid:
+        with pytest.raises(OSError, match="belongs to another user: set ENGRAM_CACHE to a folder of your own"):
+            library.library()
+
+
+@needs_kernels
+def test_a_compiler_that_hangs_is_told_of_and_remembered(
+    no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nsleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(library, "PATIENCE", 0.1)
+    monkeypatch.setattr(library, "LIMIT", 0.3)
+    monkeypatch.setenv("CC", str(slow))
+    monkeypatch.setenv("ENGRAM_CACHE", str(tmp_path / "cache"))
+    assert cpu.missing() == f"{slow} took more than 0 s"
+    assert f"engram: waiting for {slow} to compile the kernels" in capfd.readouterr().err
+    for known in (library.missing, library.library):
+        known.cache_clear()
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("waited again"))
+    assert "took more than" in cpu.missing() and ".timeout to try again" in cpu.missing()

@@ -10,7 +10,7 @@ from minimal import RECIPE
 
 from engram.errors import EngramError
 from engram.recipes.schema import recipe_from_dict
-from engram.recipes.structure import structure
+from engram.structure import check_types, structure
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,23 @@ def test_what_a_key_takes_is_told_in_words() -> None:
     ):
         with pytest.raises(EngramError, match=f"^x: {told}"):
             structure(table, Table, "x")
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ([1], r"f.json: \[1\] does not fit; it takes a table"),
+        ({"rate": 1.0, "sizes": [2**70]}, "sizes = .* does not fit; it takes a list of a whole number"),
+        ({"rate": 1.0, "sizes": {"a": 1}}, "sizes = {'a': 1} does not fit"),
+        ({"rate": "x" * 9999}, "rate = 'x{199}... does not fit"),
+    ],
+)
+def test_what_json_can_hold_is_told_briefly(table: dict[str, object], says: str) -> None:
+    with pytest.raises(EngramError, match=says):
+        structure(table, Table, "f.json")
+
+
+def test_types_alone_are_checked_of_part_of_a_table() -> None:
+    check_types({"sizes": [1], "other": "key"}, Table, "f.json")
+    with pytest.raises(EngramError, match="f.json: order = 'sideways' does not fit; it takes 'up' or 'down'"):
+        check_types({"order": "sideways"}, Table, "f.json")

@@ -1,0 +1,94 @@
+"""What a saved classifier says of itself, in ``classifier.json``, sealed; and the tensors whose digests it holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from torch import Tensor
+
+from engram.classifier import disk
+from engram.errors import EngramError
+
+FORMAT_VERSION = 2
+"""1: classes and memory lay in files of their own, which were written whole each time"""
+DESCRIPTION = "classifier.json"
+
+
+def sealed(description: dict[str, Any]) -> bytes:
+    """JSON that carries the digest of its own content, so that a change by hand or accident is noticed."""
+    text = json.dumps(description, sort_keys=True, default=str)
+    return json.dumps(
+        {**description, "digest": hashlib.sha256(text.encode()).hexdigest()}, indent=1, default=str
+    ).encode()
+
+
+def description_of(folder: Path) -> dict[str, Any]:
+    path = folder / DESCRIPTION
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        version = raw["format_version"]
+        digest = raw.pop("digest")
+    except FileNotFoundError as error:
+        check_left_aside(folder)
+        raise EngramError(f"{folder} is no saved classifier: it has no {DESCRIPTION}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EngramError(f"{path} cannot be read as a saved classifier ({error}): save it again") from error
+    if version not in range(1, FORMAT_VERSION + 1):
+        made = raw.get("versions", {}).get("engram", "unknown")
+        raise EngramError(
+            f"{path} has format version {version}, written by Engram {made}, but this Engram reads up to "
+            f"{FORMAT_VERSION}: use that version, or fit again"
+        )
+    if hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest() != digest:
+        raise EngramError(f"{path} was changed after it was saved: restore it, or save the classifier again")
+    return dict(raw)
+
+
+def tensors_of(path: Path, expected: str | None) -> dict[str, Tensor]:
+    try:
+        data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != expected:
+            raise EngramError(f"{path} is damaged or was changed ({len(data)} bytes): restore it, or save again")
+        return tensors_from_bytes(data)
+    except (OSError, SafetensorError) as error:
+        raise EngramError(f"{path} cannot be read ({error}): restore it, or save the classifier again") from error
+
+
+def put(path: Path, data: bytes) -> None:
+    try:
+        disk.put(path, data)
+    except OSError as error:
+        raise disk.unwritten(path, error) from error
+
+
+def check_left_aside(folder: Path) -> None:
+    """Until version 2 a classifier's folder was moved aside while it was saved, and a kill could leave it there."""
+    aside = sorted(folder.parent.glob(f".{folder.name}.old.*/{DESCRIPTION}")) if folder.name else []
+    if aside:
+        raise EngramError(f"{folder} was left in {aside[-1].parent} when a save was interrupted: move it back")
+
+
+def refuse_own_code(parts: tuple[dict[str, Any] | None, ...], where: str, way_out: str) -> None:
+    for part in parts:
+        for key in ("method", "backbone"):
+            if part is not None and ":" in part[key]:  # importing it would run code that the folder names
+                raise EngramError(
+                    f"{where} names the {key} '{part[key]}', code that is not Engram's, and a saved classifier runs "
+                    f"none: {way_out}"
+                )
+
+
+def check_plain(label: Any) -> None:
+    if not isinstance(label, str | int | float):
+        raise EngramError(f"the class {label!r} is a {type(label).__name__}: only text and numbers can be saved")
+
+
+def inside(folder: Path, name: str) -> Path:
+    if Path(name).name != name:
+        raise ValueError(f"it names the memory {name!r}, which is no folder of its own")
+    return folder.resolve() / name

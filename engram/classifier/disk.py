@@ -1,0 +1,115 @@
+"""Files that are whole or not there: writing to a model's folder, one writer at a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from engram.classifier.turns import Turn
+from engram.errors import EngramError
+
+if sys.platform != "win32":
+    import fcntl
+
+WRITING = Turn()
+_held: set[Path] = set()
+"""folders that the thread whose turn it is has locked"""
+
+
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """One thread of one process at a time changes a folder, which is made where it is not there; others wait. The lock
+    is on the folder itself and goes with the process, however that ends."""
+    place = folder.resolve()
+    with WRITING:
+        if place in _held:
+            yield
+            return
+        new = not folder.exists()
+        try:
+            descriptor = _locked(folder)
+        except OSError as error:
+            raise unwritten(folder, error) from error
+        _held.add(place)
+        try:
+            yield
+        finally:
+            _held.discard(place)
+            if new:
+                with suppress(OSError):
+                    folder.rmdir()  # where nothing was written; a folder that holds something stays
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _locked(folder: Path) -> int | None:
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        if sys.platform == "win32":
+            return None
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process that writes to {folder}", file=sys.stderr, flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(OSError):
+            if os.path.samestat(os.stat(folder), os.fstat(descriptor)):
+                return descriptor
+        os.close(descriptor)  # it was taken away while we waited
+
+
+def unwritten(path: Path, error: OSError) -> EngramError:
+    return EngramError(f"{path} could not be written ({error.strerror or error}): nothing was changed")
+
+
+def append(path: Path, start: int, data: bytes | memoryview) -> None:
+    """Write ``data`` at ``start``, in place of whatever an interrupted write has left there, and wait for the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        os.ftruncate(descriptor, start)
+        os.lseek(descriptor, start, os.SEEK_SET)
+        try:
+            rest = memoryview(data)
+            while len(rest):
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, start)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def put(path: Path, data: bytes) -> None:
+    """Write a whole file beside its place and move it there: it is the old one or the new one."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        append(beside, 0, data)
+        os.replace(beside, path)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+    settle(path.parent)
+
+
+def settle(folder: Path) -> None:
+    """Wait until names of files are on the disk."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """A file or folder of ours that nothing names any more; what cannot be removed does no harm."""
+    with suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

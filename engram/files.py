@@ -1,0 +1,72 @@
+"""Files as they are met on disk: only regular ones are opened, within a budget of bytes, and only ours are deleted."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any, cast
+
+UNPACKING = (zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""what a damaged archive raises beside OSError and ValueError"""
+MOST_BYTES = 256 * 2**20
+"""of a file that is read whole: no picture, list or record comes near"""
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """A file to read from. A pipe, a device, or a link to one, could go on for ever: an OSError that says so."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe without a writer would hang here
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return cast(IO[bytes], os.fdopen(descriptor, "rb"))
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """A whole file; an OSError says so where it has more than ``most`` bytes."""
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size} bytes where {most} are admitted", str(path))
+        return stream.read(most)
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    return read_bytes(path).decode(encoding)
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; OSError or ValueError where it cannot be read or is none."""
+    try:
+        return json.loads(read_bytes(path))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def check_zip(stream: IO[bytes], most: int = 2**30, times: int = 0) -> None:
+    """ValueError where a zip announces more than ``most`` bytes, or where given more than ``times`` what it has: a few
+    bytes may stand for gigabytes."""
+    held = os.fstat(stream.fileno()).st_size
+    with zipfile.ZipFile(stream) as archive:
+        announced = sum(member.file_size for member in archive.infolist())
+    stream.seek(0)
+    if announced > (times * held + 2**20 if times else most):
+        raise ValueError(f"it announces {announced} bytes in a file of {held}")
+
+
+def remove_own(folder: Path, own: Iterable[str]) -> None:
+    """Delete a folder of ours: the files that Engram writes there, ``own`` as patterns, then the folder.
+
+    Whatever else lies in it stays, and so does a folder behind a link.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for path in [path for pattern in own for path in folder.glob(pattern)]:
+        path.unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()

@@ -1,0 +1,69 @@
+"""Confidence from what is remembered: honest where pictures are held out, stored where they are too few."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from engram.classifier.calibration import Calibration, _area, _place_in_class, calibrate, stored
+from engram.classifier.engine import Engine
+from engram.classifier.opening import open_engine
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return open_engine(None, "imagenet", None, False, "cpu")
+
+
+def memory(n_way: int, shots: int, spread: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Features around class means, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.randn(n_way, 1280, generator=generator)
+    labels = torch.arange(n_way).repeat(shots)
+    return (means[labels] + spread * torch.randn(len(labels), 1280, generator=generator)).clamp(min=0), labels
+
+
+def test_few_pictures_leave_the_stored_constants(engine: Engine) -> None:
+    for n_way, shots in ((5, 1), (2, 5), (40, 1)):
+        found = calibrate(engine, *memory(n_way, shots, 1.0), n_way)
+        assert found == stored(engine, n_way * shots, n_way) and "stored for these weights" in found.says()
+
+
+def test_stated_and_true_shares_agree_on_pictures_to_come(engine: Engine) -> None:
+    features, labels = memory(10, 15, 4.0)
+    known, asked = slice(0, 50), slice(50, 150)
+    sure = calibrate(engine, features[known], labels[known], 10)
+    assert sure.held_out == 50 and "fitted on 50 remembered pictures" in sure.says()
+    answer = engine.answer(features[known], labels[known], features[asked], 10, calibration=sure)
+    right = (answer.log_probs.argmax(-1) == labels[asked]).float().mean()
+    gap = abs(float(answer.log_probs.exp().amax(-1).mean() - right))
+    alone = engine.answer(features[known], labels[known], features[asked], 10).log_probs.exp().amax(-1).mean()
+    assert gap < 0.6 * abs(float(alone - right))
+
+
+def test_classes_that_cannot_be_told_apart_are_said_to_be_so(engine: Engine) -> None:
+    noise = torch.rand(50, 1280, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(5).repeat(10)
+    sure = calibrate(engine, noise, labels, 5)
+    assert "pictures of other classes cannot be told from these" in sure.says()
+    answer = engine.answer(noise, labels, torch.rand(20, 1280), 5, calibration=sure)
+    assert float(answer.log_probs.exp().amax(-1).mean()) < 0.5
+    clear = calibrate(engine, *memory(5, 10, 0.5), 5)
+    assert clear.tells_strangers is not None and clear.tells_strangers > 0.95 and "cannot" not in clear.says()
+
+
+def test_weights_without_constants_say_that_nothing_was_fitted(engine: Engine) -> None:
+    bare = replace(engine, temperatures={}, familiarities={}, view=False)
+    assert calibrate(bare, *memory(5, 5, 1.0), 5) == Calibration() and "not fitted" in Calibration().says()
+
+
+def test_pictures_of_a_class_are_counted_from_the_newest() -> None:
+    assert _place_in_class(torch.tensor([0, 1, 0, 0, 2, 1])).tolist() == [2, 1, 1, 0, 0, 0]
+
+
+def test_area_under_the_curve_counts_ties_half() -> None:
+    known, strange = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 0.0])
+    assert _area(known, strange) == pytest.approx((0.5 + 0.75 + 1.0) / 3)

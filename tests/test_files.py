@@ -1,0 +1,41 @@
+"""Files as they are met on disk: what is no regular file, too long or nested too deeply is told, never waited for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engram.files import read_bytes, read_json, remove_own
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_bytes(tmp_path / "link", 5) == b"12345"
+    for name in ("pipe", "endless", "."):
+        with pytest.raises(OSError, match="it is not a regular file"):
+            read_bytes(tmp_path / name)
+    with pytest.raises(OSError, match="it has 5 bytes where 4 are admitted"):
+        read_bytes(tmp_path / "file", 4)
+
+
+def test_json_nested_without_end_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[" * 200_000)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_json(tmp_path / "a.json")
+
+
+def test_only_files_of_ours_are_deleted(tmp_path: Path) -> None:
+    for name in ("own/a.npy", "mixed/a.npy", "mixed/notes.txt", "far/a.npy"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "far")
+    for name in ("own", "mixed", "link", "nowhere"):
+        remove_own(tmp_path / name, ("*.npy",))
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*") if not path.is_relative_to("link"))
+    assert "mixed/notes.txt" in left and "far/a.npy" in left and "mixed/a.npy" not in left
+    assert not (tmp_path / "own").exists()
