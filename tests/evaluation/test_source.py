@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from toy_run import make_stores, train_stage_one
 from toy_store import make_store
 
 from engram.data.store import Store
@@ -13,6 +15,7 @@ from engram.errors import EngramError
 from engram.evaluation.bench import bench
 from engram.evaluation.source import model_name, resolve_model
 from engram.ledger import RunRecord, record_path
+from engram.models.features import write_features
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +60,16 @@ def test_a_floor_keeps_nothing_of_the_recipe_it_is_asked_with_but_its_tasks() ->
 def test_what_is_no_model_is_told(model: str, recipe: str | None, sentence: str) -> None:
     with pytest.raises(EngramError, match=sentence):
         resolve_model(model, recipe)
+
+
+def test_a_model_answers_from_the_features_its_own_encoder_wrote_and_from_no_others(tmp_path: Path) -> None:
+    run, other = (train_stage_one(tmp_path / name) for name in ("run", "other"))
+    images = make_stores()["val"]
+    made = write_features(
+        run, tmp_path / "features", splits=("val",), stores={"val": images}, device="cpu", quiet=True, dtype="float32"
+    )["val"]
+    how = {"results": tmp_path, "progress": False, "device": "cpu", "split": "val", "n_sequences": 10}
+    first, second = (bench(run, store=store, **how)[1][0].outcomes.probabilities for store in (images, made))  # type: ignore[arg-type]
+    assert np.abs(first - second).max() < 1e-4 and first.std() > 0.05
+    with pytest.raises(EngramError, match="was trained on images of 1x10x10 but those of toy are 5"):
+        bench(other, store=made, **how)  # type: ignore[arg-type]
