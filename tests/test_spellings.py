@@ -117,7 +117,7 @@ def test_a_file_of_ones_own_may_start_from_a_first_name(tmp_path: Path) -> None:
 def test_a_study_may_name_a_recipe_by_its_first_name(tmp_path: Path) -> None:
     text = (STUDIES / "memory_stream_named.toml").read_text()
     mine = tmp_path / "memory_stream_named.toml"
-    mine.write_text(text.replace("content_memory/mini_5w1s_named", "cml_bgnn/mini_5w1s_content_named"))
+    mine.write_text(text.replace('"content_memory/mini_5w1s_named"', '"cml_bgnn/mini_5w1s_content_named"'))
     assert mine.read_text() != text
     (own, missing), (box, _) = (jobs_of([load_study(name)], "short") for name in (str(mine), "memory_stream_named"))
     assert not missing and [job.key for job in own] == [job.key for job in box]
