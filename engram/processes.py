@@ -6,6 +6,7 @@ A process that works alone, as nearly all do, is the first of one: it shares not
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from engram.errors import EngramError
+
+CUT_OFF = re.compile("connect|peer|timed out|closed", re.IGNORECASE)
+"""what errors say where the other side of a message is gone"""
 
 
 class LostProcessError(EngramError):
@@ -143,9 +147,9 @@ def _heard() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise LostProcessError(
-            f"process {_mine.rank} of this training can no longer reach the others ({str(error).splitlines()[0]})"
-        ) from error
+        if not CUT_OFF.search(str(error)):
+            raise
+        raise LostProcessError("another process of this training has ended, or can no longer be reached") from error
 
 
 class Gathered(torch.autograd.Function):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def main(rank: int, count: int, port: int, folder: Path) -> None:
     in_float64()
     torch.set_num_threads(1)
     share, store = processes.Share(rank, count), dist.TCPStore("127.0.0.1", port, is_master=False)
-    with processes.joined(share, "gloo", store=store):
+    with processes.joined(share, "gloo", store=store) if count > 1 else nullcontext():
         for name, recipe in RECIPES.items():
             go(folder / name, recipe)
 
