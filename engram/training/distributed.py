@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from engram import processes
 from engram.errors import EngramError
 from engram.machine.device import choose_device
 from engram.nn.synchronised import synchronise
-from engram.processes import Share
+from engram.processes import LostProcessError, Share
 from engram.recipes.schema import Recipe
 from engram.types import Method
 
@@ -132,17 +132,27 @@ def _others(count: int, call: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
                 raise EngramError(f"process {ended[0]} of {count} ended before the training began: see above")
             time.sleep(0.05)
         yield {"store": store}
+    except LostProcessError as error:
+        _end(workers)
+        for rank in range(1, count):
+            if store.check([f"failed/{rank}"]):
+                raise EngramError(f"{error}; process {rank} says: {store.get(f'failed/{rank}').decode()}") from error
+        raise
     finally:
-        for worker in workers:
-            try:
-                worker.wait(10)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
+        _end(workers)
+
+
+def _end(workers: Sequence[subprocess.Popen[bytes]]) -> None:
+    for worker in workers:
+        try:
+            worker.wait(10)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
 
 
 def work() -> None:
-    """What a process started by `_others` does: the same call. Its first process says what goes wrong."""
+    """What a process started by `_others` does: the same call. The first process says what goes wrong here."""
     global _given
     sys.path[:] = pickle.load(sys.stdin.buffer)
     share, port, (recipe, stores, options) = pickle.load(sys.stdin.buffer)
@@ -153,5 +163,7 @@ def work() -> None:
     store.set(f"started/{share.rank}", "")
     try:
         train(recipe, stores=stores, progress=False, **options)
-    except EngramError:
+    except EngramError as error:
+        if not isinstance(error, LostProcessError):
+            store.set(f"failed/{share.rank}", str(error))
         sys.exit(2)
