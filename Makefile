@@ -1,11 +1,12 @@
 # make run: environment + quickstart; make test: all tests; make lint: ruff and mypy; make docs: the site, in site/
 # make test-extras: the tests that need ONNX, Ray or the page, in an environment of their own
+# make test-slow: five trainings, each by one process and by two
 # make test-faults: every mutation of every kind of file, of which make test tries a few
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := .venv-extras/bin
 
-.PHONY: run test test-extras test-faults lint docs report clean
+.PHONY: run test test-extras test-slow test-faults lint docs report clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -29,11 +30,14 @@ run: .venv/ready
 	$(BIN)/engram quickstart
 
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not extras"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not extras and not slow"
 	$(BIN)/engram report --check
 
 test-extras: .venv-extras/ready
 	OMP_NUM_THREADS=1 $(EXTRAS)/python -m pytest -m extras -rs
+
+test-slow: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 test-faults: .venv/dev
 	OMP_NUM_THREADS=1 ENGRAM_FAULTS=0 $(BIN)/python -m pytest tests/faults

@@ -24,6 +24,8 @@ for command in (*TOOLS, import_public, list_, recipe, report, *OWN):
 
 
 USUAL = warnings.formatwarning
+SILENT = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+"""of the processes that torchrun starts the first speaks for all"""
 
 
 def main() -> None:
@@ -32,6 +34,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     warnings.formatwarning = _formatted  # type: ignore[assignment]
+    if SILENT:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         app.cli(
             prog="engram",
@@ -57,7 +61,8 @@ def _formatted(message: Warning | str, category: type[Warning], *place: Any) -> 
 
 
 def _end(sentence: str, status: int) -> NoReturn:
-    print(" ".join(sentence.split()), file=sys.stderr)
+    if not SILENT:
+        print(" ".join(sentence.split()), file=sys.stderr)
     sys.exit(status)
 
 

@@ -72,6 +72,8 @@ class TrainOptions(Options):
     """no kernels but PyTorch's and no captured steps"""
     micro_batch: flags.Count = 0
     """sequences at a time, to fit a smaller card; BatchNorm then sees smaller batches (0: all of a step)"""
+    devices: flags.Count = 1
+    """processes that share out each step, each with a GPU of its own, or a core where there is none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +140,7 @@ class TrainKeywords(Keywords, total=False):
     predictions: bool
     plain: bool
     micro_batch: int
+    devices: int
 
 
 class Drawn(TypedDict, total=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -126,6 +126,9 @@ class Method(nn.Module):
     """Name of the weights with one row for each base class, where there are such: what stage one hands on."""
     capturable: ClassVar[bool] = True
     """Whether a training step may be recorded as a CUDA graph: not where it calls a library of linear algebra."""
+    goes_whole: ClassVar[Literal["", "sequences", "class_batch"]] = ""
+    """What of a batch several processes do not share out: base-class images where the loss asks every task about every
+    one of them, sequences where it looks at none."""
     teachable: ClassVar[bool] = False
     """Whether it learns from the answers of an earlier run of its kind, which training then puts into `teachers`."""
     teachers: tuple[Any, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -37,47 +38,67 @@ class Crop(NamedTuple):
 CROP = Crop()
 
 
-def augment(images: Tensor, kind: str, generator: torch.Generator | None = None, crop: Crop = CROP) -> Tensor:
+@dataclass(frozen=True)
+class Draws:
+    """Random numbers for ``n`` images; where they are ``rows`` of ``total`` images, those these have among all."""
+
+    n: int
+    device: torch.device
+    generator: torch.Generator | None = None
+    rows: Tensor | None = None
+    total: int = 0
+
+    def __call__(self, *times: int) -> Tensor:
+        """From 0 to 1: (*times, n)"""
+        numbers = torch.rand(*times, self.total or self.n, device=self.device, generator=self.generator)
+        return numbers if self.rows is None else numbers[..., self.rows]
+
+
+def augment(
+    images: Tensor,
+    kind: str,
+    generator: torch.Generator | None = None,
+    crop: Crop = CROP,
+    rows: Tensor | None = None,
+    total: int = 0,
+) -> Tensor:
     """Random transform of each uint8 image (n, C, H, W) on its device; the same shape and type comes back.
 
     crop: shift by up to 4 pixels with zero padding; crop_flip: and mirror; affine: small rotation, scale and shift;
-    standard, for photographs: the window of ``crop``, mirror, brightness, contrast and saturation.
+    standard, for photographs: the window of ``crop``, mirror, brightness, contrast and saturation. Images that are
+    ``rows`` of ``total`` come out as they would among all of these.
     """
+    random = Draws(len(images), images.device, generator, rows, total)
     if kind == "none":
         return images
     if kind in ("crop", "crop_flip"):
-        return _shift(images, 4, kind == "crop_flip", generator)
+        return _shift(images, 4, kind == "crop_flip", random)
     if kind == "standard":
-        return _standard(images, generator, crop)
-    return _affine(images, generator)
+        return _standard(images, random, crop)
+    return _affine(images, random)
 
 
-def _random(n: int, images: Tensor, generator: torch.Generator | None) -> Tensor:
-    return torch.rand(n, device=images.device, generator=generator)
-
-
-def _shift(images: Tensor, pad: int, flip: bool, generator: torch.Generator | None) -> Tensor:
+def _shift(images: Tensor, pad: int, flip: bool, random: Draws) -> Tensor:
     """Crop of the original size from the padded image, by one gather: no loop and no interpolation."""
     n, channels, height, width = images.shape
     device = images.device
-    offset_y = (_random(n, images, generator) * (2 * pad + 1)).long()[:, None]
-    offset_x = (_random(n, images, generator) * (2 * pad + 1)).long()[:, None]
+    offset_y = (random() * (2 * pad + 1)).long()[:, None]
+    offset_x = (random() * (2 * pad + 1)).long()[:, None]
     rows = torch.arange(height, device=device) + offset_y
     columns = torch.arange(width, device=device).expand(n, width)
     if flip:
-        columns = torch.where(_random(n, images, generator)[:, None] < 0.5, width - 1 - columns, columns)
+        columns = torch.where(random()[:, None] < 0.5, width - 1 - columns, columns)
     columns = columns + offset_x
     padded = F.pad(images, (pad, pad, pad, pad))
     picked = padded.gather(2, rows[:, None, :, None].expand(n, channels, height, width + 2 * pad))
     return picked.gather(3, columns[:, None, None, :].expand(n, channels, height, width))
 
 
-def _affine(images: Tensor, generator: torch.Generator | None) -> Tensor:
+def _affine(images: Tensor, random: Draws) -> Tensor:
     """Rotation up to 10 degrees, scale 0.9..1.1, shift up to 6 %; bilinear."""
-    n = len(images)
 
     def uniform(bound: float) -> Tensor:
-        return (_random(n, images, generator) * 2 - 1) * bound
+        return (random() * 2 - 1) * bound
 
     angle, scale = uniform(math.radians(10)), 1 + uniform(0.1)
     cosine, sine = angle.cos() * scale, angle.sin() * scale
@@ -92,11 +113,11 @@ CHUNK = 512
 """images transformed at once, so that float copies and grids stay small; results do not depend on it"""
 
 
-def _standard(images: Tensor, generator: torch.Generator | None, crop: Crop) -> Tensor:
+def _standard(images: Tensor, random: Draws, crop: Crop) -> Tensor:
     """Window, mirror and colour of each image; every number is drawn before the first chunk."""
     n = len(images)
-    share, shift_x, shift_y, mirror, *factors = torch.rand(7, n, device=images.device, generator=generator)
-    width, height = _sides(share, crop, generator)
+    share, shift_x, shift_y, mirror, *factors = random(7)
+    width, height = _sides(share, crop, random)
     # Output x in [-1, 1] reads input width * x + shift; |shift| <= 1 - width keeps the window inside the image.
     shift_x, shift_y = (2 * shift_x - 1) * (1 - width), (2 * shift_y - 1) * (1 - height)
     zero, flipped = torch.zeros_like(width), torch.where(mirror < 0.5, -width, width)
@@ -111,7 +132,7 @@ def _standard(images: Tensor, generator: torch.Generator | None, crop: Crop) -> 
     return result
 
 
-def _sides(share: Tensor, crop: Crop, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+def _sides(share: Tensor, crop: Crop, random: Draws) -> tuple[Tensor, Tensor]:
     """width = sqrt(area aspect), height = sqrt(area / aspect) of each window, at most the whole image's 1; a window of
     the image's own shape draws no number for it."""
     area = crop.area[0] + (crop.area[1] - crop.area[0]) * share
@@ -119,7 +140,7 @@ def _sides(share: Tensor, crop: Crop, generator: torch.Generator | None) -> tupl
         side = area.sqrt()
         return side, side
     least, most = map(math.log, crop.aspect)
-    aspect = (least + (most - least) * _random(len(share), share, generator)).exp()
+    aspect = (least + (most - least) * random()).exp()
     return (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
 
 

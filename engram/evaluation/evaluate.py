@@ -20,6 +20,7 @@ from engram.evaluation.encode import encoded, mirrored
 from engram.evaluation.metrics import Outcomes, stream_summary, summarise
 from engram.evaluation.source import check_can_answer
 from engram.ledger import Evaluation, write_tasks
+from engram.processes import ALL, Share, gathered
 from engram.protocol import Protocol
 from engram.types import Answers, Episode, History, Method, Prediction
 
@@ -77,14 +78,17 @@ def evaluate(
     device: torch.device | str = "cpu",
     seed_samples: int = 0,
     progress: bool = False,
+    share: Share = ALL,
 ) -> Result:
     """Answer a protocol's frozen tasks in evaluation mode. ``seed_samples`` seeds methods that draw samples.
 
-    The global random state is left as it was.
+    The global random state is left as it was. Processes that each call it with their ``share`` of the sequences all get
+    the whole result; where samples are drawn each answers everything, or the samples would be others.
     """
     protocol = protocol.for_store(store)
     check_can_answer(method, protocol)
     tasks = frozen_tasks(store, protocol)
+    own = tasks if share.count == 1 or method.card.stochastic else tasks.slice(share.of(tasks.n_sequences))
     training = method.training
     method.eval()
     started = time.perf_counter()
@@ -96,20 +100,20 @@ def evaluate(
             torch.random.fork_rng(on_gpu),
             Progress(console=console, disable=not (progress and console.is_terminal), transient=True) as bar,
             mirrored(method, store, protocol.views),
-            encoded(method, store, tasks, device, MAX_IMAGES[torch.device(device).type]) as asked,
+            encoded(method, store, own, device, MAX_IMAGES[torch.device(device).type]) as asked,
         ):
-            job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=tasks.n_sequences)
+            job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=own.n_sequences)
             if method.card.stochastic:
                 torch.manual_seed(seed_samples)
             at_once = _tasks_at_once(tasks, device)
             size = max(at_once // tasks.stream_length, min(SIDE_BY_SIDE, at_once))
-            for start in range(0, tasks.n_sequences, size):
-                part = tasks.slice(slice(start, start + size))
+            for start in range(0, own.n_sequences, size):
+                part = own.slice(slice(start, start + size))
                 pieces.append(_answer(method, asked, part, protocol, device))
                 bar.advance(job, part.n_sequences)
     finally:
         method.train(training)
-    outcomes = _join(pieces)
+    outcomes = _join(pieces if own is tasks else [piece for given in gathered(pieces) for piece in given])
     metrics = summarise(outcomes)
     if protocol.stream_length > 1:
         outcomes = _with_past(outcomes, tasks, store.info.group_size)

@@ -60,6 +60,7 @@ class Training:
     kernels: str
     parameters: int
     precision: str
+    processes: int
     resumed_from: str
     seconds: Number
     stopped_by: str

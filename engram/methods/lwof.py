@@ -55,6 +55,7 @@ class Lwof(EmbeddingMethod):
     Config = LwofConfig
     config: LwofConfig
     base_rows = "base_weights"
+    goes_whole = "class_batch"
     card = MethodCard(
         title="LwoF",
         paper="Gidaris & Komodakis, Dynamic Few-Shot Visual Learning without Forgetting, CVPR 2018",

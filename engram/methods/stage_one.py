@@ -95,6 +95,7 @@ class StageOne(EmbeddingMethod):
     )
     Config = StageOneConfig
     base_rows = "head.weight"
+    goes_whole = "sequences"
     teachable = True
     base_mean: Tensor
     batches_seen: Tensor

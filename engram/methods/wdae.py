@@ -100,6 +100,7 @@ class Wdae(EmbeddingMethod):
     Config = WdaeConfig
     config: WdaeConfig
     base_rows = "base_weights"
+    goes_whole = "class_batch"
     card = MethodCard(
         title="wDAE",
         paper="Gidaris & Komodakis, Generating Classification Weights with GNN Denoising Autoencoders, CVPR 2019",

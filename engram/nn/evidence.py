@@ -237,15 +237,13 @@ class EvidenceGraph(nn.Module):
             whole, pictures = total + joined, evidence + company
         return whole, pictures
 
-    def _join_classes(
-        self, task: Task, bank: Bank, mask: Tensor, total: Tensor, evidence: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """`_layers` where memory holds classes: each joins what it looks like, or none, once: rounds would drift."""
-        whole, pictures = self._with_queries(task, total, evidence) if self.transductive else (total, evidence)
+    def _join_classes(self, task: Task, bank: Bank, mask: Tensor, *own: Tensor) -> tuple[Tensor, Tensor]:
+        """`_layers` where memory holds classes: each joins what it looks like (``own`` sums, evidence) or none, once."""
+        whole, pictures = self._with_queries(task, *own) if self.transductive else own
         logits = 2 * self.reading.sharpness * likeness(F.normalize(whole, dim=-1), bank)
-        joined, share = join_by_content(bank, mask * bank.weights, logits, self._refusal(mask))
-        joined, share = self.reading.past_picture * joined, self.reading.past_picture * share
-        return (whole + joined) / (pictures + share)[..., None], evidence + share
+        mask, refusal = self.reading.past_picture * mask * bank.weights, self._refusal(mask)
+        joined, share = join_by_content(bank, mask, logits, refusal)
+        return (whole + joined) / (pictures + share)[..., None], own[1] + share
 
     def _project(self, features: Tensor) -> Tensor:
         """Unit vectors under the learned metric. (..., inputs) -> (..., width)"""

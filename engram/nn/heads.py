@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engram import processes
 from engram.errors import EngramError
 
 Distance = Literal["euclidean", "cosine"]
@@ -85,11 +86,13 @@ def set_aside(class_ids: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
 def joint_nll(logits: Tensor, columns: Tensor) -> Tensor:
     """Mean cross-entropy over base and novel columns; column -1 is a class that was set aside and does not count.
 
+    Of several processes each divides by the mean of what they count, so that all queries weigh the same.
+
     Shapes: (B, n, C), (B, n) -> ()
     """
     counts = columns >= 0
     nll = -F.log_softmax(logits, -1).gather(-1, columns.clamp(min=0)[..., None])[..., 0]
-    return (nll * counts).sum() / counts.sum().clamp(min=1)
+    return (nll * counts).sum() / processes.mean(counts.sum()).clamp(min=1)
 
 
 TIE = 1e-6

@@ -16,7 +16,7 @@ Statistics = tuple[Tensor, Tensor]
 """mean and variance of each channel, (C,) and (C,)"""
 
 
-def _replace_norms(module: nn.Module, made: Callable[[_BatchNorm], nn.Module]) -> int:
+def replace_norms(module: nn.Module, made: Callable[[_BatchNorm], nn.Module]) -> int:
     """Put something in the place of every BatchNorm, so that names stay; how many there were."""
     norms = [
         (part, name, child)
@@ -76,7 +76,7 @@ class TaskEncoder(Encoder):
 
 def for_tasks(backbone: nn.Module, gain: bool = True, eps: float = 1e-3) -> nn.Module:
     """The backbone with a fresh `TaskNorm` in the place of every BatchNorm, fit for vmap."""
-    _replace_norms(backbone, lambda norm: TaskNorm(norm.num_features, gain, eps))
+    replace_norms(backbone, lambda norm: TaskNorm(norm.num_features, gain, eps))
     if isinstance(backbone, Encoder):
         mean, std = backbone.mean.flatten().tolist(), backbone.std.flatten().tolist()
         return TaskEncoder(backbone.backbone, mean, std, backbone.precision)
@@ -137,7 +137,7 @@ class TaskBatchNorm(nn.Module):
 
 def normalise_by_task(module: nn.Module) -> None:
     """Put a `TaskBatchNorm` with the same weights in the place of every BatchNorm inside ``module``."""
-    if not _replace_norms(module, TaskBatchNorm):
+    if not replace_norms(module, TaskBatchNorm):
         raise EngramError(
             "statistics of each task were asked for but the encoder has no BatchNorm (features have been through it "
             "already): take the running ones"

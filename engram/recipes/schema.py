@@ -19,7 +19,7 @@ LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milesto
 LATER |= {"train_classes"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
 LATER |= {"query_balance", "dirichlet_alpha", "average", "crop_area", "crop_aspect", "teacher"}
-LATER |= {"image_size", "crop", "head_first"}
+LATER |= {"image_size", "crop", "head_first", "batch_norm_sync"}
 LATER |= {*LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
@@ -82,6 +82,8 @@ class TrainSettings:
     norm_start: Literal["ones", "uniform"] = "ones"
     """weights of BatchNorm at the start, in backbone and head: 1 (or as a backbone with a rule of its own has them),
     or uniform in (0, 1) as PyTorch drew them before 1.2"""
+    batch_norm_sync: Literal["local", "synchronised"] = "local"
+    """in a training by several processes BatchNorm goes by the images of each, or by those of all"""
     average: float = 0.0
     """decay of the moving average of the weights, which validation compares with the last; 0 = none, often 0.999"""
     precision: Literal["fp32", "bf16"] = "fp32"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from engram.data.episodes import draw_tasks, episodes_from, placed, time_major
 from engram.data.pixels import CROP, Crop, augment
 from engram.data.store import Store
+from engram.processes import ALL, Share
 from engram.protocol import Protocol
 from engram.types import Episode, TrainBatch
 
@@ -49,12 +50,14 @@ class BatchSource:
         class_batch: int = 0,
         ranges: Mapping[str, tuple[int, int]] | None = None,
         crop: Crop = CROP,
+        shares: tuple[Share, Share] = (ALL, ALL),
     ) -> None:
         self.store = store
         self.protocol = protocol
         self.ranges = ranges or {}
         self.device = device
         self.class_batch = class_batch
+        self.of_sequences, self.of_images = shares
         # Augmentation knows pixels only; features from a store pass as they are.
         is_pixels = store.images.dtype == torch.uint8 and len(store.image_shape) == 3
         self.augmentation, self.crop = augmentation if is_pixels else "none", crop
@@ -65,14 +68,18 @@ class BatchSource:
         return self.assemble(placed(self.store, self.draw_lists(), self.device), progress)
 
     def draw_lists(self) -> dict[str, np.ndarray]:
-        """Which images and labels the next step takes: whole numbers, and all of a step that the host decides."""
+        """Which images and labels the next step takes: whole numbers, and all of a step that the host decides.
+
+        All of it is drawn, and the share of this process kept.
+        """
         sizes: dict[str, Any] = {
             key: int(self.tasks.integers(*ends, endpoint=True)) for key, ends in self.ranges.items()
         }
         protocol = replace(self.protocol, **sizes) if sizes else self.protocol
-        lists = time_major(draw_tasks(self.store, protocol, self.tasks))
+        tasks = draw_tasks(self.store, protocol, self.tasks)
+        lists = time_major(tasks.slice(self.of_sequences.of(tasks.n_sequences)))
         if self.class_batch:  # drawn evenly over the whole split; none asked for draws no number
-            rows = self.tasks.integers(0, len(self.store.images), self.class_batch)
+            rows = self.tasks.integers(0, len(self.store.images), self.class_batch)[self.of_images.of(self.class_batch)]
             lists["base_rows"], lists["base_ids"] = rows, np.searchsorted(self.store.offsets, rows, side="right") - 1
         return lists
 
@@ -82,7 +89,7 @@ class BatchSource:
         base = None
         if self.class_batch:
             images = self.store.gather(lists["base_rows"]).to(self.device, non_blocking=True)
-            base = augment(images, self.augmentation, self.transforms, self.crop), lists["base_ids"]
+            base = self._changed(images, [len(images)], self.of_images), lists["base_ids"]
         return TrainBatch(self._augmented(episodes), answers, base, progress)
 
     def _augmented(self, episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
@@ -90,13 +97,18 @@ class BatchSource:
         if self.augmentation == "none":
             return episodes
         images = [part.flatten(0, 1) for e in episodes for part in (e.support, e.query)]
-        changed = augment(torch.cat(images), self.augmentation, self.transforms, self.crop)
-        parts = iter(changed.split([len(i) for i in images]))
+        sizes = [len(i) for i in images]
+        parts = iter(self._changed(torch.cat(images), sizes, self.of_sequences).split(sizes))
 
         def unfold(part: Tensor) -> Tensor:
             return next(parts).unflatten(0, part.shape[:2])
 
         return tuple(replace(e, support=unfold(e.support), query=unfold(e.query)) for e in episodes)
+
+    def _changed(self, images: Tensor, sizes: Sequence[int], share: Share) -> Tensor:
+        """Augmented as they would be among those of all processes."""
+        rows, total = share.rows(sizes, self.device), share.count * len(images)
+        return augment(images, self.augmentation, self.transforms, self.crop, rows, total)
 
 
 def micro_batches(batch: TrainBatch, sequences: int) -> list[TrainBatch]:

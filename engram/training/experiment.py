@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 import torch
 
+from engram import processes
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.bench import with_tests
@@ -24,18 +26,22 @@ from engram.ledger import (
     run_stem,
     write_record,
 )
-from engram.machine.device import choose_device, describe_device, kept_memory
+from engram.machine.device import describe_device, kept_memory
 from engram.machine.failures import explain
 from engram.models.build import resolve_method, revisions, trusting_code
 from engram.models.checkpoint import load
 from engram.models.features import SPLITS, check_maker, open_stores
+from engram.models.run_folder import last_step
 from engram.options import TrainKeywords, TrainOptions
+from engram.processes import LostProcessError
 from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.recipes.protocols import protocols_of
-from engram.training.loop import Limits, OnValidation, Running, TrainOutcome
+from engram.training.distributed import together
+from engram.training.limits import Limits, Running
+from engram.training.loop import OnValidation, TrainOutcome
 from engram.training.loop import train as run_loop
 from engram.training.start import count_base_classes
-from engram.types import Method
+from engram.training.trained_run import TrainedRun
 
 CHANGES = {
     "train": ("seed", "iterations", "precision"),
@@ -43,50 +49,6 @@ CHANGES = {
     "recipe": ("backbone", "method"),
 }
 """what a call may change of a recipe, by the table it stands in"""
-
-
-@dataclass(frozen=True, repr=False)
-class TrainedRun:
-    """What `engram.train` leaves: ``run.accuracy`` for short, ``run.method`` to go on with, ``run.folder`` to bench."""
-
-    record: RunRecord
-    record_file: Path
-    method: Method
-    """with the best weights on validation, in evaluation mode"""
-    results: tuple[Result, ...]
-    """one for each test protocol, with every answer; () where the run was not tested"""
-    folder: Path
-    """of its checkpoints, and of TensorBoard's event files in ``tensorboard``"""
-
-    @property
-    def accuracy(self) -> float | None:
-        """Of the first test protocol, a fraction of 1; None where the run was not tested."""
-        return self.record.accuracy
-
-    @property
-    def interval(self) -> float | None:
-        """Half-width of the 95 % interval of `accuracy`."""
-        return self.record.interval
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Whether training helped an encoder that was there before, and whether its minutes cut it short."""
-        told, said = self.record.training, []
-        before, best = told.get("frozen_accuracy"), told["best_accuracy"]
-        if before is not None and best > before:
-            said.append(f"validation classes: {before:.2%} with the encoder as it came, {best:.2%} trained")
-        elif before is not None:
-            said.append(
-                f"training does not help: validation classes are answered best, {before:.2%}, with the encoder as it "
-                f"came, and that was kept"
-            )
-        if told["stopped_by"] == "max_minutes":
-            asked = self.record.recipe["train"]["iterations"]
-            said.append(f"not all of its steps were made: the minutes ended at step {told['iterations']} of {asked}")
-        return tuple(said)
-
-    def __repr__(self) -> str:
-        return f"TrainedRun({self.record.summary}, folder={str(self.folder)!r})"
 
 
 def adapt(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
@@ -121,23 +83,41 @@ def train(
     Options are those of `engram train`, `engram.options.TrainOptions`, each in place of what the recipe says:
 
     - seed, iterations, method, backbone, dataset, precision: what is trained;
-    - max_minutes, whole_run, resume, plain, micro_batch: how far and how;
+    - max_minutes, whole_run, resume, plain, micro_batch, devices: how far and how;
     - features: a folder of `engram.models.features.write_features`, used in place of the dataset's images;
     - test = False ends after training; predictions, note, out, results: what is kept, and where;
     - data, device; trust_code: import a class that a run it starts from names.
     """
     how = TrainOptions.read("train", options)
-    results = Path(how.results)
     chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, vars(how))
-    _check_before(chosen, results)
-    where = choose_device(how.device)
-    folder = Path(how.out or Path("runs") / _folder_name(chosen))
-    opened = stores or open_stores(chosen.data, SPLITS, how.data, how.features)
-    chosen = count_base_classes(chosen, opened["train"])
+    _check_before(chosen, Path(how.results))
+    with together(how.devices, how.device, (recipe, stores, options)) as where:
+        with processes.agreed():
+            opened = _open(chosen, stores, how)
+            chosen = count_base_classes(chosen, opened["train"])
+        return _train(chosen, how, opened, where, on_validation, progress and processes.is_first())
+
+
+def _open(recipe: Recipe, stores: Mapping[str, Store] | None, how: TrainOptions) -> Mapping[str, Store]:
+    opened = stores or open_stores(recipe.data, SPLITS, how.data, how.features)
     if how.features:
-        check_maker(opened["train"], chosen)
-    for protocol in protocols_of(chosen) if how.test else ():
+        check_maker(opened["train"], recipe)
+    for protocol in protocols_of(recipe) if how.test else ():
         protocol.check(opened["test"])  # before hours of training, not after
+    return opened
+
+
+def _train(
+    chosen: Recipe,
+    how: TrainOptions,
+    opened: Mapping[str, Store],
+    where: torch.device,
+    on_validation: OnValidation | None,
+    progress: bool,
+) -> TrainedRun:
+    """What each process does; the first alone writes a record."""
+    results = Path(how.results)
+    folder = Path(how.out or Path("runs") / _folder_name(chosen))
     before = _recorded(folder, results) if how.resume else None
     blank = new_record("train", chosen, describe_device(where), len(revisions(chosen)), note=how.note)
     clock = time.monotonic()
@@ -155,7 +135,7 @@ def train(
             )
         tests = _test(outcome, chosen, opened, where, progress) if how.test and outcome.status == "finished" else ()
     except Exception as error:
-        shown = explain(error, chosen, where)
+        shown = explain(_kept(error, folder), chosen, where)
         _record_failure(blank, results, shown, time.monotonic() - clock)
         if shown is error:
             raise
@@ -164,8 +144,19 @@ def train(
         return TrainedRun(before, record_path(results, before), outcome.method, tests, folder)
     given = {"features": opened["train"].info.source} if how.features else {}
     record = _complete(blank, outcome, given, time.monotonic() - clock)
-    record = with_tests(record, tests, results, how.predictions)
-    return TrainedRun(record, write_record(results, record), outcome.method, tests, folder)
+    if processes.is_first():
+        record = with_tests(record, tests, results, how.predictions)
+        write_record(results, record)
+    return TrainedRun(record, record_path(results, record), outcome.method, tests, folder)
+
+
+def _kept(error: Exception, folder: Path) -> Exception:
+    """Where another process is lost, what is left of the run and how it goes on."""
+    if not isinstance(error, LostProcessError):
+        return error
+    last = last_step(folder)
+    kept = f"{last} is kept: go on with --resume, on as many devices as there are" if last else "nothing was saved yet"
+    return LostProcessError(f"{error}; {kept}")
 
 
 def _recorded(folder: Path, results: Path) -> RunRecord | None:
@@ -195,6 +186,8 @@ def _check_before(recipe: Recipe, results: Path) -> None:
 
 def _record_failure(blank: RunRecord, results: Path, error: Exception, seconds: float) -> None:
     told = str(error) if isinstance(error, EngramError) else f"{type(error).__name__}: {error}"
+    if not processes.is_first():
+        return
     with suppress(EngramError):  # of a record that cannot be written; the failure itself is what a person needs to see
         write_record(results, replace(blank, status="failed", error=told, seconds=seconds))
 
@@ -205,7 +198,8 @@ def _test(
     store = stores["test"].to(device) if device.type == "cuda" else stores["test"]
     protocols = protocols_of(recipe, batch_norm=outcome.method.card.batch_norm)
     with kept_memory():
-        return tuple(evaluate(outcome.method, store, p, device, progress=progress) for p in protocols)
+        ask = partial(evaluate, outcome.method, store, device=device, progress=progress, share=processes.mine())
+        return tuple(ask(protocol) for protocol in protocols)
 
 
 def _complete(blank: RunRecord, outcome: TrainOutcome, given: dict[str, str], seconds: float) -> RunRecord:

@@ -6,20 +6,22 @@ A run that was stopped and resumed continues as if it had not been: on the CPU b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from engram import processes
 from engram.data.store import Store
-from engram.errors import EngramError
 from engram.evaluation.evaluate import Result
 from engram.machine.device import DeviceUse
 from engram.machine.interruptions import RunLock, StopRequest
 from engram.nn import kernels
 from engram.recipes.schema import Recipe
 from engram.training.fast_arithmetic import fast_arithmetic
+from engram.training.limits import USUAL, WHOLE, Limits, Running
 from engram.training.progress import Display, Pace, ScalarLog
 from engram.training.start import start, start_teacher
 from engram.training.trainer import Trainer
@@ -50,46 +52,6 @@ class TrainOutcome:
     """digests of the weights and features it started from"""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Where a call ends before its recipe does."""
-
-    max_minutes: float | None = None
-    """wall time of this call, validations included"""
-    max_iterations: int | None = None
-    """counted from the start of the run, also where it is resumed"""
-    whole_run: bool = False
-    """max_minutes counts from the start of the run too: a time box that a stop and a resumption leave as it is"""
-
-    def __post_init__(self) -> None:
-        for name, value in (("max_minutes", self.max_minutes), ("max_iterations", self.max_iterations)):
-            if value is not None and not value > 0:  # nan is refused too
-                raise EngramError(f"{name} = {value} but it must be above 0")
-
-    def share_spent(self, seconds: float) -> float:
-        return 0.0 if self.max_minutes is None else seconds / (60 * self.max_minutes)
-
-    def seconds_left(self, seconds: float) -> float:
-        return float("inf") if self.max_minutes is None else 60 * self.max_minutes - seconds
-
-
-@dataclass(frozen=True)
-class Running:
-    """How steps are made and shown. What is learned depends on none of it but precision and, by BatchNorm,
-    micro_batch."""
-
-    precision: str | None = None
-    """in place of the recipe's"""
-    plain: bool = False
-    """without kernels of our own and captured steps"""
-    micro_batch: int = 0
-    """sequences that go through the model at a time; 0: all of a step"""
-    progress: bool = True
-    """a bar on the terminal"""
-    tensorboard: bool = True
-    """event files in the run folder's ``tensorboard``"""
-
-
 def train(
     recipe: Recipe,
     stores: Mapping[str, Store],
@@ -97,8 +59,8 @@ def train(
     *,
     device: torch.device,
     resume: bool = False,
-    limits: Limits = Limits(),
-    running: Running = Running(),
+    limits: Limits = WHOLE,
+    running: Running = USUAL,
     on_validation: OnValidation | None = None,
 ) -> TrainOutcome:
     """Train a recipe on ``stores["train"]``, validate on ``stores["val"]``, keep checkpoints in ``run_folder``.
@@ -111,16 +73,21 @@ def train(
     classes = recipe.data.train_classes
     stores = {split: store.classes(classes) if split == "train" else store for split, store in stores.items()}
     how = running.precision, running.plain, running.micro_batch
-    trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
-    if not resume:  # a resumed run has weights of its own
-        trainer.start |= start(trainer.method, recipe, stores["train"])
-    trainer.start |= start_teacher(trainer.method, recipe, stores["train"])
-    with RunLock(trainer.folder), fast_arithmetic(device, running.plain) as use:
-        trainer.begin(resume)
+    is_first = processes.is_first()  # the one that locks, writes and shows
+    with processes.agreed():
+        trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
+        if not resume:  # a resumed run has weights of its own
+            trainer.start |= start(trainer.method, recipe, stores["train"])
+        trainer.start |= start_teacher(trainer.method, recipe, stores["train"])
+    with ExitStack() as held, fast_arithmetic(device, running.plain) as use:
+        with processes.agreed():
+            if is_first:
+                held.enter_context(RunLock(trainer.folder))
+            trainer.begin(resume)
         title = recipe.name if "/" in recipe.name else f"{recipe.method} {recipe.name}"
         with (
-            Display(title, recipe.train.iterations, running.progress) as display,
-            ScalarLog(trainer.folder / "tensorboard", running.tensorboard, trainer.iteration) as scalars,
+            Display(title, recipe.train.iterations, running.progress and is_first) as display,
+            ScalarLog(trainer.folder / "tensorboard", running.tensorboard and is_first, trainer.iteration) as scalars,
             StopRequest() as stop,
         ):
             device_use = DeviceUse(device)
@@ -142,14 +109,16 @@ class _Loop:
     stop: StopRequest
     on_validation: OnValidation | None
     told: set[str] = field(default_factory=set)
+    spent: float = 0.0
+    """seconds, as all processes have it"""
 
     def run(self) -> StoppedBy:
         """Step until something says stop; the end is validated and saved, an interruption only saved."""
         trainer, settings = self.trainer, self.trainer.settings
         end = min(settings.iterations, self.limits.max_iterations or settings.iterations)
         reason: StoppedBy = "iterations" if end == settings.iterations else "max_iterations"
-        while trainer.iteration < end and not self.stop.requested:
-            if self.limits.share_spent(self._spent) >= 1 and trainer.iteration > trainer.first_iteration:
+        while trainer.iteration < end and not self._asked_to_stop():
+            if self.limits.share_spent(self.spent) >= 1 and trainer.iteration > trainer.first_iteration:
                 reason = "max_minutes"
                 break
             progress = self._schedule_progress()
@@ -162,7 +131,7 @@ class _Loop:
             if trainer.iteration % settings.validate_every == 0:
                 self._validate()
         is_validated = trainer.validated == trainer.iteration
-        if self.stop.requested and not (is_validated and trainer.iteration >= end):
+        if self._asked_to_stop() and not (is_validated and trainer.iteration >= end):
             self._save_unfinished()
             return "signal"
         if not is_validated:
@@ -177,9 +146,11 @@ class _Loop:
                 self.told.add(sentence)
                 self.display.say(sentence)
 
-    @property
-    def _spent(self) -> float:
-        return self.trainer.seconds if self.limits.whole_run else self.trainer.elapsed
+    def _asked_to_stop(self) -> bool:
+        """Whether any process has been; clocks differ too, and all have to go by one."""
+        spent = self.trainer.seconds if self.limits.whole_run else self.trainer.elapsed
+        asked, self.spent = processes.most(self.stop.requested, spent)
+        return bool(asked)
 
     def _schedule_progress(self) -> float:
         """0..1 of the schedule: by iterations, or by minutes where a falling schedule has to end with them."""
@@ -187,7 +158,7 @@ class _Loop:
         share = trainer.iteration / trainer.settings.iterations
         falls = trainer.settings.schedule in ("linear", "cosine")
         if falls and (self.limits.whole_run or not trainer.resumed_from):
-            share = max(share, self.limits.share_spent(self._spent))
+            share = max(share, self.limits.share_spent(self.spent))
         return min(1.0, share)
 
     def _look(self, lag: bool = False) -> None:
@@ -205,7 +176,7 @@ class _Loop:
         best = f"best {trainer.best_accuracy:.2%}"
         self.display.validated(trainer.iteration, means, result.metrics, best, self._pace())
         self.scalars.add(trainer.iteration, "validation", result.metrics)
-        if self.on_validation:
+        if self.on_validation and processes.is_first():
             self.on_validation(trainer.iteration, result)
 
     def _save_unfinished(self) -> None:
@@ -218,7 +189,7 @@ class _Loop:
         trainer = self.trainer
         rate = trainer.steps_per_second
         by_steps = (trainer.settings.iterations - trainer.iteration) / rate if rate else 0.0
-        return Pace(trainer.tasks_per_second, min(by_steps, self.limits.seconds_left(self._spent)))
+        return Pace(trainer.tasks_per_second, min(by_steps, self.limits.seconds_left(self.spent)))
 
 
 def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
@@ -237,5 +208,6 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
         "stopped_by": stopped_by,
         "resumed_from": trainer.resumed_from,
         **({} if trainer.frozen_accuracy is None else {"frozen_accuracy": trainer.frozen_accuracy}),
+        "processes": processes.mine().count,
         "card": asdict(trainer.method.card),
     }

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, Optimizer
 
+from engram import processes
 from engram.errors import EngramError
 from engram.recipes.schema import TrainSettings
 from engram.types import Method
@@ -131,6 +132,7 @@ def step_by_chance(optimiser: Optimizer, chance: float | Tensor) -> None:
             if parameter.grad is not None:  # made by a first step that is then left out, it would hold anything
                 optimiser.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
     coin = torch.rand((), device=optimiser.param_groups[0]["params"][0].device)
+    processes.copy_from_first([coin])
     optimiser.found_inf = (coin >= chance).float()  # type: ignore[attr-defined]
     optimiser.step()
 

@@ -12,6 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from engram import processes
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -69,7 +71,7 @@ class Display:
         """A line that stays."""
         if self._show:
             self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
-        else:
+        elif processes.is_first():
             print(line, file=sys.stderr, flush=True)
 
 

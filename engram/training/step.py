@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from engram import processes
 from engram.data.episodes import placed
 from engram.errors import EngramError
 from engram.recipes.schema import TrainSettings
@@ -45,6 +46,7 @@ class Update:
             build_optimiser(self.method, self.settings, self.device, self.captured) for _ in self.objectives
         )
         self.parameters = [p for group in self.optimisers[0].param_groups for p in group["params"]]
+        self.buffers = [buffer for buffer in self.method.buffers() if buffer.is_floating_point()]
 
         self.held = False
 
@@ -76,17 +78,32 @@ class Update:
         """The update of one objective; the names of its terms, and the values of its total and of them."""
         optimiser.zero_grad(set_to_none=True)  # of all: every optimiser has the same parameters
         rows, count = [], sum(len(part.answers[0].query_labels) for part in parts)
+        before = [buffer.clone() for buffer in self.buffers] if processes.mine().count > 1 else []
         for part in parts:
             terms = objective.loss(part)
             share = len(part.answers[0].query_labels) / count
             (terms.total if len(parts) == 1 else terms.total * share).backward()
             rows.append(share * torch.stack([v.detach().float() for v in (terms.total, *terms.terms.values())]))
+        values = torch.stack(rows).sum(0)
+        if before:
+            self._average(values, before)
         clip_groups(optimiser, self.settings.clip, self.settings.clip_value)
         if objective.chance is None:
             optimiser.step()
         else:
             step_by_chance(optimiser, objective.chance(parts[0].progress))
-        return tuple(terms.terms), torch.stack(rows).sum(0)
+        return tuple(terms.terms), values
+
+    @torch.no_grad()
+    def _average(self, values: Tensor, before: list[Tensor]) -> None:
+        """Gradients, losses and what buffers have changed by become their means over the processes.
+
+        By hand: a module wrapped for it passes by gradients that a method makes itself, and sees one loss for a step.
+        """
+        changes = torch._foreach_sub(self.buffers, before)  # what nobody changes then stays exactly as it is
+        processes.average([*(p.grad for p in self.parameters if p.grad is not None), *changes, values])
+        for buffer, start, change in zip(self.buffers, before, changes, strict=True):
+            buffer.copy_(start + change)
 
 
 WARM_UP = 3
@@ -106,6 +123,8 @@ class Stepper:
             self._give_up("its sizes are drawn anew for every step")
         elif captured and not update.method.capturable:
             self._give_up("it calls a library that cannot be captured")
+        elif captured and not processes.can_capture():
+            self._give_up("its processes talk over gloo")
         elif captured and source.store.images.device.type != source.device.type:
             self._give_up("the images do not fit on the GPU")
         self.steps = 0
@@ -114,6 +133,8 @@ class Stepper:
 
     def __call__(self, progress: float) -> tuple[tuple[str, ...], Tensor]:
         self.steps += 1
+        if self.steps == 2:  # some methods begin with what their first batch shows them, each process with its share
+            processes.copy_from_first(list(self.update.method.state_dict().values()))
         lists = self.source.draw_lists()
         if self.captured and self.steps > WARM_UP and self.graph is None:
             self._capture(lists)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from engram import processes
 from engram.data.pixels import Crop
 from engram.data.store import Store
 from engram.errors import EngramError
@@ -22,6 +23,7 @@ from engram.recipes.protocols import training_protocol, training_ranges, validat
 from engram.recipes.schema import Recipe
 from engram.training.average import Average, ask_both
 from engram.training.batches import BatchSource, check_ranges, place, random_state, restore_random_state
+from engram.training.distributed import seed_step, share_out
 from engram.training.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
 from engram.training.start import check_base_classes, check_same_run
 from engram.training.step import Stepper, Update
@@ -51,6 +53,7 @@ class Trainer:
         self.revision = len(revisions(recipe))
         self.start = {"features": stores["train"].digest[:16]} if stores["train"].maker else {}
         check_base_classes(self.method, stores["train"])
+        self.shares = share_out(recipe, self.method)
         if self.settings.freeze_backbone:
             self.method.backbone.requires_grad_(False)
         self.captured = device.type == "cuda" and not plain and not self.settings.head_first
@@ -62,14 +65,13 @@ class Trainer:
             check_can_answer(self.method, protocol)
         self.window = LossWindow()
         self.run_id, self.resumed_from = new_run_id(), ""
-        self.iteration = self.first_iteration = 0
+        self.iteration = self.first_iteration = self.best_iteration = 0
         self.saved = self.validated = -1
         self.learning_rate = self.settings.learning_rate
         self.curves: dict[str, list[float]] = {}
         self.best_accuracy: float | None = None
         self.frozen_accuracy: float | None = None
         self.chosen: checkpoints.Chosen = "weights"
-        self.best_iteration = 0
         self.earlier_seconds = self.earlier_validation_seconds = self.validation_seconds = 0.0
         self.started = time.monotonic()
 
@@ -85,7 +87,7 @@ class Trainer:
         self.val_store = place(self.stores[validation_split(self.recipe)], self.device)
         train_store = place(self.stores["train"], self.device)
         data = self.recipe.data
-        drawn = data.class_batch, training_ranges(self.recipe), Crop(data.crop_area, data.crop_aspect)
+        drawn = data.class_batch, training_ranges(self.recipe), Crop(data.crop_area, data.crop_aspect), self.shares
         self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, *drawn)
         self.stepper = Stepper(self.source, self.update, self.captured)
         if self.settings.average:
@@ -132,6 +134,7 @@ class Trainer:
         self.learning_rate = settings.learning_rate * factor
         for optimiser in self.update.optimisers:
             set_learning_rate(optimiser, factor)
+        seed_step(settings.seed, self.iteration)
         names, values = self.stepper(progress)
         self.iteration += 1
         self.window.add(self.iteration, names, values)
@@ -163,7 +166,7 @@ class Trainer:
         """
         self.check_weights()
         started = time.monotonic()
-        ask = partial(evaluate, self.method, self.val_store, self.validation, self.device)
+        ask = partial(evaluate, self.method, self.val_store, self.validation, self.device, share=processes.mine())
         self.chosen, result, apart = ask_both(ask, self.update.average)
         self._training_mode()
         self.validation_seconds += time.monotonic() - started
@@ -173,20 +176,20 @@ class Trainer:
         for name in ("accuracy", "interval", "edge_accuracy"):
             if result.metrics.get(name) is not None:
                 row[f"validation_{name}"] = result.metrics[name]
-        row |= apart
-        for name, value in row.items():
+        for name, value in {**row, **apart}.items():
             self.curves.setdefault(name, []).append(value)
         self.window.reset()
-        self.validated = self.iteration
-        if self.update.held:
-            self.frozen_accuracy = result.metrics["accuracy"]
-        better = self.best_accuracy is None or result.metrics["accuracy"] > self.best_accuracy
-        if better:
-            self.best_accuracy, self.best_iteration = result.metrics["accuracy"], self.iteration
+        self.validated, accuracy = self.iteration, result.metrics["accuracy"]
+        self.frozen_accuracy = accuracy if self.update.held else self.frozen_accuracy
+        if better := self.best_accuracy is None or accuracy > self.best_accuracy:
+            self.best_accuracy, self.best_iteration = accuracy, self.iteration
         self.save(best=better)
         return result
 
     def save(self, best: bool = False) -> None:
+        self.saved = self.iteration
+        if not processes.is_first():
+            return
         optimiser_tensors, optimiser_structure = pack_optimisers(self.update.optimisers)
         state = checkpoints.RunState(
             method=self.recipe.method,
@@ -215,15 +218,15 @@ class Trainer:
         if self.update.average:
             parts["average"] = self.update.average.state_dict()
         checkpoints.save(self.folder, state, parts, best)
-        self.saved = self.iteration
 
     def load_best(self) -> None:
         """Put the best weights on validation, or their average where it was chosen, back into the method."""
         is_last = self.best_iteration == self.iteration and self.chosen == "weights"
-        if self.best_accuracy is not None and not is_last:
+        if self.best_accuracy is not None and not is_last and processes.is_first():
             best = checkpoints.load(self.folder / f"best-{self.best_iteration:08d}")
             checkpoints.load_weights(self.method, best)
             self.chosen = best.state.chosen
+        processes.copy_from_first(list(self.method.state_dict().values()))
 
     @property
     def elapsed(self) -> float:

@@ -136,7 +136,7 @@ def test_validation_asks_both_and_takes_the_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[float], chosen: list[str], best: str
 ) -> None:
     asked = iter(answers)
-    monkeypatch.setattr("engram.training.trainer.evaluate", lambda *_: Fixed(next(asked)))
+    monkeypatch.setattr("engram.training.trainer.evaluate", lambda *_, **__: Fixed(next(asked)))
     outcome = go(tmp_path, averaged())
     better = [max(answers[:2]), max(answers[2:])]
     assert outcome.curves["validation_accuracy"] == better

@@ -14,6 +14,7 @@ from engram.data.episodes import draw_tasks, episodes_at
 from engram.data.pixels import Crop
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.processes import Share
 from engram.recipes.protocols import training_protocol, training_ranges
 from engram.training.batches import BatchSource, check_ranges
 
@@ -123,3 +124,18 @@ def test_tasks_and_class_batch_are_cropped_as_asked() -> None:
     )
     assert not torch.equal((plain.class_batch or ())[0], (cropped.class_batch or ())[0])
     assert not torch.equal(plain.episodes[0].support, cropped.episodes[0].support)
+
+
+@pytest.mark.parametrize("augmentation", ["none", "crop_flip", "affine", "standard"])
+def test_two_processes_see_together_what_one_sees(augmentation: str) -> None:
+    """The same tasks and the same augmented images, also where the next step is drawn."""
+    one = source(augmentation=augmentation, class_batch=6)
+    halves = [source(augmentation=augmentation, class_batch=6, shares=(Share(rank, 2),) * 2) for rank in range(2)]
+    for _ in range(2):
+        whole, first, second = (drawing.draw(0.0) for drawing in (one, *halves))
+        for step, left, right in zip(whole.episodes, first.episodes, second.episodes, strict=True):
+            assert torch.equal(torch.cat([left.support, right.support]), step.support)
+            assert torch.equal(torch.cat([left.query, right.query]), step.query)
+        assert whole.class_batch and first.class_batch and second.class_batch
+        for both, left, right in zip(whole.class_batch, first.class_batch, second.class_batch, strict=True):
+            assert torch.equal(torch.cat([left, right]), both)

@@ -1,0 +1,140 @@
+"""Several processes of one training: equal to one, and one sentence where they cannot be brought together."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from several import RECIPES
+from toy_run import RECIPE, changed, go, make_stores
+
+import engram
+from engram import processes
+from engram.errors import EngramError
+from engram.machine import device as machine
+from engram.models.checkpoint import load
+from engram.processes import Share
+from engram.training import distributed
+
+TESTS = Path(__file__).parent.parent
+NOTHING_DRAWN = changed(RECIPES["proto_net"], {"iterations": 4, "validate_every": 2})
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The recipes of `several` trained by two processes and, in `one`, by one."""
+    folder = tmp_path_factory.mktemp("both")
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    runs = [(rank, 2, store.port, folder / "two") for rank in range(2)] + [(0, 1, store.port, folder / "one")]
+    script = str(TESTS / "several.py")
+    started = [subprocess.Popen([sys.executable, script, *map(str, run)], cwd=TESTS) for run in runs]
+    assert [process.wait(120) for process in started] == [0, 0, 0]
+    yield folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_processes_learn_what_one_does(both: Path, name: str) -> None:
+    one, two = (load(both / count / name, "last") for count in ("one", "two"))
+    for which in ("last", "average"):
+        left, right = (checkpoint.tensors("weights", which) for checkpoint in (one, two))  # type: ignore[arg-type]
+        assert left.keys() == right.keys()
+        assert max(float((left[key].double() - right[key].double()).abs().max()) for key in left) < 1e-9, which
+    weights = one.tensors("weights", "last")
+    assert next(value.dtype for value in weights.values() if value.is_floating_point()) == torch.float64
+    assert one.state.curves["validation_accuracy"] == two.state.curves["validation_accuracy"]
+    assert one.state.curves["loss"] == pytest.approx(two.state.curves["loss"], abs=1e-9)
+    assert one.state.numpy_generator == two.state.numpy_generator
+
+
+def test_a_run_goes_from_two_processes_to_one_and_leaves_one_record(tmp_path: Path) -> None:
+    folder, results = tmp_path / "run", tmp_path / "results"
+    stores = make_stores()
+    seen: list[int] = []
+    half = engram.train(
+        NOTHING_DRAWN, stores=stores, out=folder, results=results, test=False, devices=2, device="cpu", progress=False,
+        on_validation=lambda step, result: seen.append(step),
+    )  # fmt: skip
+    assert seen == [2, 4] and half.record.training["processes"] == 2 and half.record.status == "finished"
+    assert [path.name for path in results.glob("*.json")] == [half.record_file.name]
+    alone = go(tmp_path / "alone", NOTHING_DRAWN).method.state_dict()
+    for key, value in half.method.state_dict().items():
+        assert torch.allclose(value, alone[key], atol=1e-5), key
+    assert processes.mine() == processes.ALL and not dist.is_initialized()
+
+
+def test_a_killed_process_ends_the_others_and_the_run_goes_on_alone(tmp_path: Path) -> None:
+    killed: list[float] = []
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def kill(step: int, result: Any) -> None:
+        started[0].kill()
+        killed.append(time.monotonic())
+
+    class Kept(popen):  # type: ignore[misc, valid-type]
+        def __init__(self, *arguments: Any, **keywords: Any) -> None:
+            super().__init__(*arguments, **keywords)
+            started.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", Kept)
+        with pytest.raises(EngramError, match="another process of this training has ended.*step-00000002 is kept"):
+            engram.train(
+                NOTHING_DRAWN, stores=make_stores(), out=tmp_path / "run", results=tmp_path, test=False, devices=2,
+                device="cpu", progress=False, on_validation=kill,
+            )  # fmt: skip
+    assert time.monotonic() - killed[0] < 30
+    assert load(tmp_path / "run", "last").state.iteration == 2
+    resumed = go(tmp_path / "run", NOTHING_DRAWN, resume=True)
+    whole = go(tmp_path / "whole", NOTHING_DRAWN)
+    assert resumed.training["iterations"] == 4 and resumed.training["processes"] == 1
+    for key, value in resumed.method.state_dict().items():
+        assert torch.allclose(value, whole.method.state_dict()[key], atol=1e-5), key
+
+
+def test_data_that_one_process_lacks_stop_all_with_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [(None, "here"), ("no dataset in /data", "there")]
+    monkeypatch.setattr(processes, "gathered", lambda value: answers)
+    with pytest.raises(EngramError, match="^process 1 on there: no dataset in /data$"), processes.agreed():
+        pass
+
+
+def test_more_devices_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed.os, "cpu_count", lambda: 2)
+    with pytest.raises(EngramError, match="3 processes were asked for.*has 2: use --devices 2 or fewer"):
+        engram.train("proto_net/glyphs_quick", devices=3, device="cpu")
+    with pytest.raises(EngramError, match="devices = 0 but it must be at least 1"):
+        engram.train("proto_net/glyphs_quick", devices=0)
+    assert distributed.device_of("cpu", Share(1, 2)) == torch.device("cpu")
+    monkeypatch.setattr(machine.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(machine.torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(machine.torch.cuda, "current_device", lambda: 0)
+    assert distributed.device_of("auto", Share(3, 4)) == torch.device("cuda", 3)
+    assert distributed.device_of("cuda:1", Share(1, 8)) == torch.device("cuda", 1), "one card for all"
+    with pytest.raises(EngramError, match="5 processes were asked for, each with a GPU of its own.*has 4"):
+        distributed.device_of("cuda", Share(0, 5))
+
+
+def test_a_global_batch_that_does_not_divide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_mine", Share(0, 3))
+    monkeypatch.setattr(processes, "gathered", lambda value: [value])
+    with pytest.raises(EngramError, match=r"\[train\]: sequences = 4 does not divide among 3 processes: set it to 3"):
+        go(tmp_path, NOTHING_DRAWN)
+    with pytest.raises(EngramError, match=r"\[data\]: class_batch = 8 does not divide among 3 processes: set it to 9"):
+        go(tmp_path, RECIPES["stage_one"])
+    assert not list(tmp_path.iterdir()), "nothing was written"
+
+
+def test_torchrun_and_devices_that_contradict(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TORCHELASTIC_RUN_ID", "x"), ("RANK", "0"), ("WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(EngramError, match="--devices 2 but torchrun has started 4"):
+        engram.train(RECIPE, stores=make_stores(), devices=2)
