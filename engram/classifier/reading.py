@@ -16,6 +16,7 @@ from torch import Tensor
 from engram.classifier.calibration import Calibration, stored
 from engram.classifier.engine import Answer, Engine
 from engram.classifier.memory import Memory
+from engram.classifier.progress import watched
 
 NEAREST = 256
 """entries that an engine is given"""
@@ -32,7 +33,7 @@ def answer(
     sure = calibration or stored(engine, len(memory.labels), len(memory.classes))
     if not len(query):
         return engine.answer(memory.items[:1], memory.labels[:1], query, len(memory.classes), samples, sure)
-    found = [_one(engine, memory, one, samples, sure) for one in query]
+    found = [_one(engine, memory, one[0], samples, sure) for one in watched(query.split(1), len(query), "answers")]
     drawn = torch.cat([part.samples for part in found if part.samples is not None], 1) if samples else None
     log_probs, familiarity = (torch.cat([part[column] for part in found]) for column in (0, 2))  # type: ignore[misc]
     return Answer(log_probs, drawn, familiarity, None, sure)

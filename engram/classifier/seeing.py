@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engram.classifier.engine import Engine
 from engram.classifier.pictures import Unreadable, batches, side_by_side
+from engram.classifier.progress import watched
 from engram.data.datasets import cache_folder
 from engram.errors import EngramError, EngramWarning
 
@@ -25,7 +26,8 @@ MOST = 100_000
 FILE = "features.sqlite"
 TABLE = "CREATE TABLE IF NOT EXISTS features (digest BLOB PRIMARY KEY, seen BLOB)"
 TRIM = "DELETE FROM features WHERE rowid <= (SELECT max(rowid) FROM features) - ?"
-CHUNK = 256
+CHUNK = 64
+"""pictures after which a bar moves"""
 NO_DRAWINGS = "most of these pictures look like photographs, but the weights learned from drawings: use imagenet"
 
 
@@ -33,8 +35,9 @@ def see_pictures(engine: Engine, X: Sequence[Any], unreadable: Unreadable | None
     """What an engine keeps of pictures: (n, ...), those that cannot be read told to ``unreadable`` and left out; None
     where none is left."""
     rows: list[Tensor] = []
-    for start in range(0, len(X), CHUNK):
-        rows += _chunk(engine, X, range(len(X))[start : start + CHUNK], unreadable)
+    chunks = (range(len(X))[start : start + CHUNK] for start in range(0, len(X), CHUNK))
+    for places in watched(chunks, len(X), "pictures"):
+        rows += _chunk(engine, X, places, unreadable)
     return torch.stack(rows) if rows else None
 
 
