@@ -28,7 +28,6 @@ from engram.data.formats.folder import EXTENSIONS, class_pictures
 from engram.errors import EngramError
 
 
-
 @dataclass(frozen=True)
 class Answers:
     """One row for each picture that could be read."""

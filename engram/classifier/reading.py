@@ -55,6 +55,20 @@ def _one(engine: Engine, memory: Memory, query: Tensor, samples: int, sure: Cali
     return Answer(log_probs.log_softmax(-1), drawn, small.familiarity, None, sure)
 
 
+def looked_at(engine: Engine, memory: Memory, features: Tensor) -> Tensor:
+    """Features (n, ...) as unit vectors (n, d), through the view of the memory where the engine has one."""
+    return memory.view(features) if engine.view else F.normalize(features.flatten(1).float(), dim=-1)
+
+
+def nearest(engine: Engine, memory: Memory, query: Tensor, count: int) -> Tensor:
+    """Entries that queries (Q, ...) look most like, best first: (Q, at most ``count``)."""
+    count = min(count, len(memory.labels))
+    if not memory.exact:
+        return torch.stack([memory.index.nearest(memory.rows, one.flatten(), count) for one in query])
+    known = looked_at(engine, memory, memory.items[:])
+    return (looked_at(engine, memory, query) @ known.T).topk(count).indices
+
+
 def class_means(memory: Memory, query: Tensor) -> tuple[Tensor, Tensor]:
     """Means of the classes most like a query (...), each several times: supports (S, ...) and their classes (S,)."""
     classes = _ranked(memory, query)[:CANDIDATES].repeat_interleave(TIMES)

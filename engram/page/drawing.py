@@ -1,6 +1,6 @@
 """Answers as HTML and SVG: bars with their uncertainty, the graph of a task, what was read from memory.
 
-Pictures appear as PNG made from decoded pixels, never as the files that were sent, and every name is escaped.
+Pictures appear as JPEG made from decoded pixels, never as the files that were sent, and every name is escaped.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def image_tag(pixels: np.ndarray, alt: str, size: int = NODE) -> str:
 
 def _data(pixels: np.ndarray) -> str:
     buffer = io.BytesIO()
-    Image.fromarray(np.moveaxis(pixels, 0, 2)).save(buffer, "PNG")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    Image.fromarray(np.moveaxis(pixels, 0, 2)).save(buffer, "JPEG", quality=85)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def colour(number: int) -> str:
