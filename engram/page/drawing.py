@@ -55,14 +55,17 @@ def answers_html(shown: Shown) -> str:
     blocks = []
     for q, thumbnail in enumerate(shown.queries):
         bars = "".join(_bar(shown, q, int(c)) for c in np.argsort(-shown.probabilities[q])[:6])
-        best = shown.classes[int(shown.probabilities[q].argmax())]
+        like = "".join(
+            image_tag(shown.supports[s], shown.classes[int(shown.memory.labels[s])], NODE)
+            for s in shown.alike[q].tolist()
+        )
         facts = (
             f"not known {shown.uncertainty.epistemic[q] / most:.0%} · left open "
             f"{shown.uncertainty.aleatoric[q] / most:.0%} · familiar {shown.familiarity[q]:.0%}"
         )
         blocks.append(
-            f'<div class="engram-answer">{image_tag(thumbnail, f"query {q + 1}", 64)}<div><b>{escape(best)}</b> '
-            f"<small>{facts}</small>{bars}</div></div>"
+            f'<div class="engram-answer">{image_tag(thumbnail, f"query {q + 1}", 64)}<div>'
+            f"<b>{escape(shown.labels[q])}</b> <small>{facts}</small>{bars}<small>looks like</small> {like}</div></div>"
         )
     return f'<div class="engram">{"".join(blocks)}</div>'
 
