@@ -1,7 +1,8 @@
 """Which pictures to label next: those whose labels would teach most about all the others.
 
-What is known of a picture is modelled as a Gaussian process over features, conditioned on what is remembered. A label
-at x lowers the variance of every picture j; weighed by w_j, what the engine does not know of it, that is worth
+What is known of a picture is modelled as a Gaussian process over features, conditioned on what is remembered: its
+variance S is what the model does not know, whatever a picture itself leaves open. A label at x lowers the variance of
+every picture j; weighed by w_j, how undecided the answer to it is (1 less the lead of the best class), that is worth
 
     gain(x) = sum_j w_j S_xj^2 / (S_xx + noise),   S = K_PP - K_PL (K_LL + noise)^-1 K_LP,   K_xy = max(0, cos(x, y))^2
 
@@ -10,15 +11,15 @@ The best picture is taken, S is conditioned on it, and so on: of pictures that a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engram.classifier.engine import samples_posterior
+from engram.classifier.engine import Answer
 from engram.classifier.reading import looked_at
-from engram.classifier.uncertainty import split_entropy
 from engram.errors import EngramError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ NOISE = 1.0
 ALIKE = 0.9
 """K of pictures so much alike that the second is asked about only when nothing else is left"""
 MOST = 2000
-"""pictures that are compared with each other: of new ones the least known, of remembered ones the newest"""
+"""pictures that are compared with each other: of new ones the least decided, of remembered ones the newest"""
 
 
 def suggest(classifier: FewShotClassifier, seen: Tensor, count: int) -> np.ndarray:
@@ -39,15 +40,23 @@ def suggest(classifier: FewShotClassifier, seen: Tensor, count: int) -> np.ndarr
     engine, memory = classifier.engine_, classifier.memory_
     if not len(seen):
         return np.zeros(0, dtype=np.int64)
-    if samples_posterior(engine.method):
-        worth = torch.from_numpy(split_entropy(classifier.answer(seen, classifier.samples)).epistemic).float()
-    else:  # no posterior to split: all that is open
-        worth = torch.special.entr(classifier.answer(seen).log_probs.exp()).sum(-1)
+    worth = _undecided(classifier.answer(seen))
     order = worth.argsort(descending=True, stable=True)
+    if engine.method.card.transductive and memory.exact:  # the pictures are a set: they may inform each other
+        together = replace(engine, transductive=True).answer(
+            memory.items[:], memory.labels, seen[order[:MOST]], len(memory.classes)
+        )
+        worth[order[:MOST]] = _undecided(together)
     newest = memory.rows[slice(-MOST, None)].float()
     pool, known = (looked_at(engine, memory, part) for part in (seen[order[:MOST]], newest))
     chosen = spread(pool, known, worth[order[:MOST]], min(count, len(pool)))
     return torch.cat([order[chosen], order[MOST:]])[:count].numpy()
+
+
+def _undecided(answer: Answer) -> Tensor:
+    """(n,) 1 less what separates the probabilities of the best two classes."""
+    best, second = answer.log_probs.exp().topk(2).values.T
+    return 1 - (best - second)
 
 
 def spread(pool: Tensor, known: Tensor, worth: Tensor, count: int) -> Tensor:
