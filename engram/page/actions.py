@@ -57,10 +57,10 @@ def next_task(session: Session | None, kind: str) -> list[Any]:
     return [*_changed(session, kind, Session.next_task), None]
 
 
-def save(session: Session | None, kind: str) -> list[Any]:
+def save(session: Session | None, kind: str) -> dict[str, Any]:
     """-> file to take"""
     place = (session or _new(kind)).save(Path(mkdtemp(dir=uploads.pictures())))
-    return [{"value": str(place), "visible": True}]
+    return {"value": str(place), "visible": True}
 
 
 def load(files: list[str] | None) -> list[Any]:

@@ -77,11 +77,11 @@ def build() -> Any:
         example.click(_told(gr, "example"), None, [session, task, queries, kind])
         classify.click(_told(gr, "classify"), [session, kind, queries, reject], results)
         following.click(_told(gr, "next_task"), [session, kind], [session, task, queries])
-        save.click(_told(gr, "save"), [session, kind], [saved])
-        load.upload(_told(gr, "load"), [load], [session, task, kind, *results])
         for event in (kind.input, reset.click):
             event(_told(gr, "reset"), [kind], [session, task, files, queries, *results])
         layer.input(_told(gr, "layer"), [shown, layer], [graph])
+        save.click(_told(gr, "save"), [session, kind], [saved])
+        load.upload(_told(gr, "load"), [load], [session, task, kind, *results])
         page.load(_prepare, queue=False, api_visibility="private")
         page.unload(_left(gr, page))
     return page
@@ -157,11 +157,10 @@ def _told(gr: Any, name: str) -> Callable[..., Any]:
         except EngramError as error:
             gr.Warning(escape(str(error)), duration=12)
             return gr.skip()
-        if not isinstance(found, list):
-            return found
         if name == "save":  # goes with the visitor
-            uploads.came(request.session_hash, [[found[0]["value"]]])
-        return [gr.update(**v) if isinstance(v, dict) else v for v in found]
+            uploads.came(request.session_hash, [[found["value"]]])
+        parts = [gr.update(**v) if isinstance(v, dict) else v for v in (found if isinstance(found, list) else [found])]
+        return parts if isinstance(found, list) else parts[0]
 
     return _with_request(gr, call)
 

@@ -66,7 +66,7 @@ def test_wrong_values_past_the_form_are_a_sentence(session: Session) -> None:
 
 
 def test_what_is_saved_is_loaded_in_place_of_what_is_there(session: Session) -> None:
-    (saved,) = actions.save(session, "imagenet")
+    saved = actions.save(session, "imagenet")
     assert saved["visible"] and uploads.pictures() in Path(saved["value"]).parents
     new, task, kind, *rest = actions.load([saved["value"]])
     assert new.memory.classes == ("green", "red") and kind == "imagenet" and rest == actions.NO_ANSWER
