@@ -76,6 +76,8 @@ def lying_at(digests: Sequence[int]) -> dict[int, Path]:
 
 
 def _note_places(places: Sequence[tuple[int, str]]) -> None:
+    if not places:
+        return
     try:
         with closing(_opened()) as store, store:
             store.executemany("INSERT OR REPLACE INTO places VALUES (?, ?)", places)
