@@ -61,7 +61,8 @@ def answers_html(shown: Shown) -> str:
         )
         facts = (
             f"not known {shown.uncertainty.epistemic[q] / most:.0%} · left open "
-            f"{shown.uncertainty.aleatoric[q] / most:.0%} · familiar {shown.familiarity[q]:.0%}"
+            f"{shown.uncertainty.aleatoric[q] / most:.0%} · familiar {shown.familiarity[q]:.0%} · "
+            f"to label: number {shown.teaching.index(q) + 1}"
         )
         blocks.append(
             f'<div class="engram-answer">{image_tag(thumbnail, f"query {q + 1}", 64)}<div>'

@@ -19,6 +19,7 @@ from engram.classifier.memory import Memory, nothing
 from engram.classifier.opening import open_engine
 from engram.classifier.pictures import side_by_side
 from engram.classifier.reading import nearest
+from engram.classifier.suggesting import suggest
 from engram.classifier.uncertainty import split_entropy
 from engram.data.formats.images import fit_picture, opened_image
 from engram.errors import EngramError
@@ -59,6 +60,8 @@ class Shown:
     """answers: a class, or "unknown" """
     alike: Tensor
     """(Q, at most `ALIKE`) remembered pictures that each query looks most like"""
+    teaching: tuple[int, ...]
+    """queries, the one first whose label would teach most"""
 
 
 @dataclass
@@ -127,6 +130,7 @@ class Session:
             (*self.thumbnails, *self.pending_thumbnails),
             tuple(map(str, classifier.decide(answer))),
             nearest(classifier.engine_, memory, items, ALIKE),
+            tuple(suggest(classifier, items, len(items)).tolist()),
         )
 
     def save(self, folder: Path) -> Path:

@@ -115,3 +115,11 @@ def test_what_is_not_familiar_is_unknown(session: Session, tmp_path: Path) -> No
     shown = session.ask(query)
     assert shown.alike.shape == (1, 4) and shown.classes[int(shown.memory.labels[shown.alike[0, 0]])] == "red"
     assert drawing.answers_html(shown).count("<img") == 1 + 4
+
+
+def test_the_page_says_what_to_label_first(session: Session, tmp_path: Path) -> None:
+    query = [*coloured(tmp_path, "q", (220, 40, 40), 1, 7), *coloured(tmp_path, "r", (40, 40, 220), 1, 7)]
+    shown = session.ask(query)
+    assert sorted(shown.teaching) == [0, 1]
+    first, second = (part.split("to label: number ")[1][0] for part in drawing.answers_html(shown).split("query ")[1:])
+    assert (int(first), int(second)) == (shown.teaching.index(0) + 1, shown.teaching.index(1) + 1)
