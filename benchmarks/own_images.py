@@ -3,6 +3,7 @@
 ``python -m benchmarks.own_images fit KIND``: on VALIDATION classes, every engine is compared, temperatures and
 familiarity are fitted, and engram/weights/box.json is rewritten.
 ``python -m benchmarks.own_images test KIND``: on TEST classes, accuracy, calibration, rejection, ten rounds of memory.
+``python -m benchmarks.own_images suggest``: labels that `suggest` saves on birds (benchmarks/own_suggest.py).
 ``python -m benchmarks.own_images speed``: cold and warm calls, pictures per second, the page; which bars hold.
 
 KIND is imagenet (birds: benchmarks/own_birds.py), photographs (miniImageNet) or glyphs. Each run writes one JSON to
@@ -249,10 +250,11 @@ def write(folder: Path, name: str, content: dict[str, Any]) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("fit", "test", "speed"))
+    parser.add_argument("what", choices=("fit", "test", "suggest", "speed"))
     parser.add_argument("kind", choices=("imagenet", *DATASETS), nargs="?", default="imagenet")
     parser.add_argument("--features", type=Path, default=None, help="folder of engram features, to save time")
     parser.add_argument("--tasks", type=int, default=1000)
+    parser.add_argument("--fit", action="store_true", help="suggest on the classes that it was chosen on")
     parser.add_argument("--out", type=Path, default=Path("results/own"))
     arguments = parser.parse_args()
     if arguments.what == "speed":
@@ -260,6 +262,10 @@ def main() -> None:
 
         tell_load()
         content = speed()
+    elif arguments.what == "suggest":
+        from benchmarks.own_suggest import measure
+
+        content = measure(arguments.fit)
     else:
         content = {"kind": arguments.kind, "tasks": arguments.tasks}
         if arguments.kind == "imagenet":
@@ -269,7 +275,8 @@ def main() -> None:
         else:
             call = {"fit": fit, "test": test}[arguments.what]
             content |= call(arguments.kind, arguments.features, arguments.tasks)
-    name = "speed" if arguments.what == "speed" else f"{arguments.what}.{arguments.kind}"
+    plain = {"speed": "speed", "suggest": "fit.suggest" if arguments.fit else "suggest"}
+    name = plain.get(arguments.what, f"{arguments.what}.{arguments.kind}")
     print(f"wrote {write(arguments.out, name, content)}")
 
 

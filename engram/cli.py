@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 import tyro
 
 from engram.commands.measure import audit, bench, compare, picture
-from engram.commands.own import demo, forget, predict, remember
+from engram.commands.own import demo, forget, predict, remember, suggest
 from engram.commands.run import attach, features, pack, quickstart, reproduce, train
 from engram.commands.show import data, import_public, list_, recipe, report
 from engram.errors import EngramError, EngramWarning
 
 app = tyro.extras.SubcommandApp()
-OWN = (predict, remember, forget, demo)
+OWN = (predict, suggest, remember, forget, demo)
 TOOLS = (quickstart, data, train, features, attach, pack, bench, audit, compare, picture, reproduce)
 for command in (*TOOLS, import_public, list_, recipe, report, *OWN):
     app.command(name=command.__name__.strip("_").replace("_", "-"))(command)

@@ -27,6 +27,7 @@ COMMANDS = (
     "recipe",
     "report",
     "predict",
+    "suggest",
     "remember",
     "forget",
     "demo",

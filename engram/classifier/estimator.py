@@ -147,6 +147,12 @@ class FewShotClassifier(Habits):
         """What the model does not know of each picture, and what the picture leaves open: see `Uncertainty`."""
         return split_entropy(self.answer(self.see(X), self.samples))
 
+    def suggest(self, X: Any, count: int = 20) -> np.ndarray:
+        """(at most ``count``,) places in X of the pictures to label next, the one that teaches most first."""
+        from engram.classifier.suggesting import suggest
+
+        return suggest(self, self.see(X), count)
+
     def see(self, X: Any, unreadable: Unreadable | None = None) -> Tensor:
         """What the engine keeps of pictures: (n, ...), to be asked about with `answer`.
 

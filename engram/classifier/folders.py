@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+from torch import Tensor
 
 from engram import spellings
 from engram.classifier.description import DESCRIPTION, check_left_aside
@@ -28,8 +26,6 @@ from engram.classifier.pictures import Unreadable
 from engram.classifier.uncertainty import Uncertainty, split_entropy
 from engram.data.formats.folder import EXTENSIONS, class_pictures
 from engram.errors import EngramError
-
-CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -49,6 +45,8 @@ class Answers:
     """pictures left out, and why"""
     confidence: str = ""
     """where probabilities and familiarity come from"""
+    seen: Tensor | None = None
+    """(n, ...) as the engine keeps pictures"""
 
     def rows(self) -> list[dict[str, Any]]:
         """What the table, JSON and CSV show: shares of the largest possible entropy for both kinds of uncertainty."""
@@ -107,31 +105,14 @@ def find_pictures(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def _noting(left_out: dict[int, str], start: int) -> Unreadable:
-    """Notes why pictures are left out, by their place among all."""
-
-    def note(place: int, why: str) -> None:
-        left_out[start + place] = why
-
-    return note
-
-
 def ask(classifier: FewShotClassifier, files: Sequence[Path]) -> Answers:
-    """Answers to pictures that may be many and damaged; a progress bar where there is a terminal."""
+    """Answers to pictures that may be many and damaged."""
     left_out: dict[int, str] = {}
-    seen = []
-    console = Console(stderr=True)
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        job = bar.add_task("pictures", total=len(files))
-        for start in range(0, len(files), CHUNK):
-            chunk = files[start : start + CHUNK]
-            seen.append(classifier.see(chunk, _noting(left_out, start)))
-            bar.advance(job, len(chunk))
+    seen = classifier.see(files, left_out.__setitem__)
     if len(left_out) == len(files):
         raise EngramError(f"none of the {len(files)} pictures can be read; the first: {left_out[0]}")
     posterior = samples_posterior(classifier.engine_.method)
-    answer = classifier.answer(torch.cat(seen), classifier.samples if posterior else 0)
+    answer = classifier.answer(seen, classifier.samples if posterior else 0)
     probabilities = answer.log_probs.double().exp().numpy()
     return Answers(
         tuple(map(str, classifier.classes_)),
@@ -142,6 +123,7 @@ def ask(classifier: FewShotClassifier, files: Sequence[Path]) -> Answers:
         split_entropy(answer) if posterior else None,
         tuple((files[place], why) for place, why in left_out.items()),
         answer.calibration.says(),
+        seen,
     )
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engram.classifier.progress import watched
 from engram.classifier.rows import Rows
 
 READ = 32_768
@@ -99,7 +100,8 @@ def _extended(index: Index, items: Rows, labels: Tensor, n_classes: int) -> Inde
     lists = np.empty(len(items), dtype=np.int32)
     lists[index.order.numpy()] = np.repeat(np.arange(len(index.centres), dtype=np.int32), index.starts.diff().numpy())
     sums = F.pad(index.sums, (0, 0, 0, n_classes - len(index.sums)))
-    for part in torch.arange(known, len(items)).split(CHUNK):
+    new = torch.arange(known, len(items))
+    for part in watched(new.split(CHUNK), len(new), "index of remembered pictures"):
         features = items[part].flatten(1).float()
         sums.index_add_(0, labels[part].long(), features)
         # the length of a row changes none of its choices, so rows need no normalising here

@@ -16,6 +16,7 @@ from torch import Tensor
 from engram.classifier.calibration import Calibration, stored
 from engram.classifier.engine import Answer, Engine
 from engram.classifier.memory import Memory
+from engram.classifier.progress import watched
 
 NEAREST = 256
 """entries that an engine is given"""
@@ -32,7 +33,7 @@ def answer(
     sure = calibration or stored(engine, len(memory.labels), len(memory.classes))
     if not len(query):
         return engine.answer(memory.items[:1], memory.labels[:1], query, len(memory.classes), samples, sure)
-    found = [_one(engine, memory, one, samples, sure) for one in query]
+    found = [_one(engine, memory, one[0], samples, sure) for one in watched(query.split(1), len(query), "answers")]
     drawn = torch.cat([part.samples for part in found if part.samples is not None], 1) if samples else None
     log_probs, familiarity = (torch.cat([part[column] for part in found]) for column in (0, 2))  # type: ignore[misc]
     return Answer(log_probs, drawn, familiarity, None, sure)
@@ -52,6 +53,20 @@ def _one(engine: Engine, memory: Memory, query: Tensor, samples: int, sure: Cali
         drawn = torch.zeros(samples, 1, len(memory.classes))
         drawn[..., classes] = small.samples
     return Answer(log_probs.log_softmax(-1), drawn, small.familiarity, None, sure)
+
+
+def looked_at(engine: Engine, memory: Memory, features: Tensor) -> Tensor:
+    """Features (n, ...) as unit vectors (n, d), through the view of the memory where the engine has one."""
+    return memory.view(features) if engine.view else F.normalize(features.flatten(1).float(), dim=-1)
+
+
+def nearest(engine: Engine, memory: Memory, query: Tensor, count: int) -> Tensor:
+    """Entries that queries (Q, ...) look most like, best first: (Q, at most ``count``)."""
+    count = min(count, len(memory.labels))
+    if not memory.exact:
+        return torch.stack([memory.index.nearest(memory.rows, one.flatten(), count) for one in query])
+    known = looked_at(engine, memory, memory.items[:])
+    return (looked_at(engine, memory, query) @ known.T).topk(count).indices
 
 
 def class_means(memory: Memory, query: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engram.classifier.engine import Engine
 from engram.classifier.pictures import Unreadable, batches, side_by_side
+from engram.classifier.progress import watched
 from engram.data.datasets import cache_folder
 from engram.errors import EngramError, EngramWarning
 
@@ -24,8 +25,11 @@ MOST = 100_000
 """features kept, over all encoders: half a gigabyte of those of `imagenet`; the oldest go first"""
 FILE = "features.sqlite"
 TABLE = "CREATE TABLE IF NOT EXISTS features (digest BLOB PRIMARY KEY, seen BLOB)"
+PLACES = "CREATE TABLE IF NOT EXISTS places (digest INT PRIMARY KEY, path TEXT)"
+FIND = "SELECT path FROM places WHERE digest = ?"
 TRIM = "DELETE FROM features WHERE rowid <= (SELECT max(rowid) FROM features) - ?"
-CHUNK = 256
+CHUNK = 64
+"""pictures after which a bar moves"""
 NO_DRAWINGS = "most of these pictures look like photographs, but the weights learned from drawings: use imagenet"
 
 
@@ -33,8 +37,9 @@ def see_pictures(engine: Engine, X: Sequence[Any], unreadable: Unreadable | None
     """What an engine keeps of pictures: (n, ...), those that cannot be read told to ``unreadable`` and left out; None
     where none is left."""
     rows: list[Tensor] = []
-    for start in range(0, len(X), CHUNK):
-        rows += _chunk(engine, X, range(len(X))[start : start + CHUNK], unreadable)
+    chunks = (range(len(X))[start : start + CHUNK] for start in range(0, len(X), CHUNK))
+    for places in watched(chunks, len(X), "pictures"):
+        rows += _chunk(engine, X, places, unreadable)
     return torch.stack(rows) if rows else None
 
 
@@ -53,10 +58,36 @@ def see_labelled(
     if items is None:
         raise EngramError(f"none of the {len(X)} pictures can be read; the first: {left_out[0]}")
     kept = [place for place in range(len(X)) if place not in left_out]
-    digests = [
-        int.from_bytes(found[:8], "little", signed=True) for found in side_by_side(_content, [X[i] for i in kept])
-    ]
+    digests = [_short(found) for found in side_by_side(_content, [X[i] for i in kept])]
+    files = [(digest, X[i]) for digest, i in zip(digests, kept, strict=True) if isinstance(X[i], str | Path)]
+    _note_places([(digest, str(Path(file).absolute())) for digest, file in files])
     return items, [labels[place] for place in kept], torch.tensor(digests, dtype=torch.int64)
+
+
+def lying_at(digests: Sequence[int]) -> dict[int, Path]:
+    """Where remembered pictures lie, of those that were read from files and still are there as they were."""
+    try:
+        with closing(_opened()) as store:
+            asked = ((digest, store.execute(FIND, (digest,)).fetchone()) for digest in digests)
+            found = {digest: Path(row[0]) for digest, row in asked if row is not None}
+    except (OSError, sqlite3.Error):
+        return {}
+    return {digest: file for digest, file in found.items() if _short(_content(file)) == digest}
+
+
+def _note_places(places: Sequence[tuple[int, str]]) -> None:
+    if not places:
+        return
+    try:
+        with closing(_opened()) as store, store:
+            store.executemany("INSERT OR REPLACE INTO places VALUES (?, ?)", places)
+            store.execute(TRIM.replace("features", "places"), (MOST,))
+    except (OSError, sqlite3.Error):
+        return  # then a page shows no remembered pictures, nothing else
+
+
+def _short(content: bytes) -> int:
+    return int.from_bytes(content[:8], "little", signed=True)
 
 
 def _chunk(engine: Engine, X: Sequence[Any], places: range, unreadable: Unreadable | None) -> list[Tensor]:
@@ -116,6 +147,7 @@ def _opened() -> sqlite3.Connection:
     folder.mkdir(parents=True, exist_ok=True)
     store = sqlite3.connect(folder / FILE, timeout=5)
     store.execute(TABLE)
+    store.execute(PLACES)
     return store
 
 

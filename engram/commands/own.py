@@ -18,6 +18,7 @@ def predict(
     reject_below: flags.Reject = None,
     json: flags.Switch = False,
     csv: flags.Switch = False,
+    html: flags.OptionalPage = None,
     device: flags.Device = "cpu",
     trust_code: flags.TrustCode = False,
 ) -> None:
@@ -32,6 +33,7 @@ def predict(
         transductive: let the pictures inform each other, where the engine can
         json: write JSON with the probabilities of every class
         csv: write CSV with one column for each class
+        html: page with the pictures, answers, remembered pictures that look alike, and a map of the memory
     """
     from engram.classifier.folders import answer_with, ask, find_pictures
     from engram.models.build import trusting_code
@@ -47,10 +49,47 @@ def predict(
         from engram.report.rows import answers_table
 
         print(answers_table(answers.rows()).text())
+    if html is not None:
+        from engram.page.answers import write_page
+
+        write_page(html, classifier, answers)
     for place, (_, why) in enumerate(answers.unreadable):
         _left_out(place, why)
     if not json:
         print(f"confidence: {answers.confidence}", file=sys.stderr)
+
+
+def suggest(
+    images: flags.Images,
+    support: flags.Support = None,
+    model: flags.Remembered = None,
+    count: flags.Count = 20,
+    weights: flags.Weights = None,
+    engine: flags.Engine = None,
+    device: flags.Device = "cpu",
+    trust_code: flags.TrustCode = False,
+) -> None:
+    """Say which pictures to label next: those whose labels would teach most, none much like another.
+
+    Args:
+        images: image files without labels, or folders that are searched for them
+        support: folder with one folder of example pictures for each class
+        model: folder that engram remember wrote, in place of --support
+        count: pictures to suggest
+    """
+    from engram.classifier.folders import answer_with, ask, find_pictures
+    from engram.classifier.suggesting import suggest
+    from engram.models.build import trusting_code
+    from engram.report.rows import answers_table
+
+    with trusting_code(trust_code):
+        classifier = answer_with(model, support, engine, weights, False, None, device, _left_out)
+    answers = ask(classifier, find_pictures(images))
+    rows = answers.rows()
+    assert answers.seen is not None
+    print(answers_table([rows[place] for place in suggest(classifier, answers.seen, count)]).text())
+    for place, (_, why) in enumerate(answers.unreadable):
+        _left_out(place, why)
 
 
 def _left_out(place: int, why: str) -> None:

@@ -60,7 +60,9 @@ def _centred(features: Tensor, rooted: bool, centre: Tensor) -> Tensor:
 def _principal(rest: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues (r,) of R'R that are above rounding and their vectors (r, d), from the smaller of R'R and RR'."""
     wide = len(rest) < rest.shape[1]
-    values, vectors = torch.linalg.eigh(rest @ rest.T if wide else rest.T @ rest)
+    # in double: with many equal eigenvalues, as of classes of one picture, single precision may not converge
+    found = torch.linalg.eigh((rest @ rest.T if wide else rest.T @ rest).double())
+    values, vectors = (part.to(rest.dtype) for part in found)
     kept = values > 1e-5 * values[-1]
     values, vectors = values[kept], vectors[:, kept]
     return values, (vectors.T @ rest / values.sqrt()[:, None] if wide else vectors.T)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from engram.classifier.box import box
 from engram.errors import EngramError, nearest
-from engram.page import drawing
+from engram.page import drawing, uploads
 from engram.page.example import example_files
 from engram.page.session import Session, Shown, engine_of
 
@@ -40,9 +41,11 @@ def example() -> list[Any]:
     return [new, drawing.task_html(new), [str(file) for file in questions], "glyphs"]
 
 
-def classify(session: Session | None, kind: str, files: list[str] | None) -> list[Any]:
+def classify(
+    session: Session | None, kind: str, files: list[str] | None, reject_below: float | None = None
+) -> list[Any]:
     """-> what `NO_ANSWER` lists"""
-    found = (session or _new(kind)).ask(_paths(files))
+    found = (session or _new(kind)).ask(_paths(files), reject_below)
     names = drawing.layers_of(found)
     layers = {"choices": names, "value": names[-1], "visible": True}
     parts = [drawing.answers_html(found), drawing.memory_html(found), layers]
@@ -52,6 +55,20 @@ def classify(session: Session | None, kind: str, files: list[str] | None) -> lis
 def next_task(session: Session | None, kind: str) -> list[Any]:
     """-> session, task, queries"""
     return [*_changed(session, kind, Session.next_task), None]
+
+
+def save(session: Session | None, kind: str) -> dict[str, Any]:
+    """-> file to take"""
+    place = (session or _new(kind)).save(Path(mkdtemp(dir=uploads.pictures())))
+    return {"value": str(place), "visible": True}
+
+
+def load(files: list[str] | None) -> list[Any]:
+    """-> session, task, kind, then what `NO_ANSWER` lists"""
+    if not (paths := _paths(files)):
+        raise EngramError("there is no file to load: choose a zip that Save wrote")
+    new = Session.load(paths[0])
+    return [new, drawing.task_html(new), new.weights, *NO_ANSWER]
 
 
 def reset(kind: str) -> list[Any]:

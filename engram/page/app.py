@@ -62,8 +62,12 @@ def build() -> Any:
                 with gr.Row():
                     following = gr.Button("Next task")
                     reset = gr.Button("Reset")
+                    save = gr.Button("Save")
+                    load = gr.UploadButton("Load", file_types=[".zip"], file_count="multiple")
+                saved = gr.File(label="What is remembered, without pictures", interactive=False, visible=False)
             with gr.Column():
                 queries = gr.File(label="Pictures to ask about", file_count="multiple", height=140)
+                reject = gr.Slider(0, 1, 0, step=0.05, label='Answer "unknown" where less is familiar')
                 classify = gr.Button("Classify", variant="primary")
                 answers, memory = gr.HTML(elem_id="answers"), gr.HTML(elem_id="memory")
         layer = gr.Radio([], label="Graph of the task: edges as thick as their probability", visible=False)
@@ -71,11 +75,13 @@ def build() -> Any:
         results = [shown, answers, memory, layer, graph]
         add.click(_told(gr, "add"), [session, kind, name, files], [session, task, files, name])
         example.click(_told(gr, "example"), None, [session, task, queries, kind])
-        classify.click(_told(gr, "classify"), [session, kind, queries], results)
+        classify.click(_told(gr, "classify"), [session, kind, queries, reject], results)
         following.click(_told(gr, "next_task"), [session, kind], [session, task, queries])
         for event in (kind.input, reset.click):
             event(_told(gr, "reset"), [kind], [session, task, files, queries, *results])
         layer.input(_told(gr, "layer"), [shown, layer], [graph])
+        save.click(_told(gr, "save"), [session, kind], [saved])
+        load.upload(_told(gr, "load"), [load], [session, task, kind, *results])
         page.load(_prepare, queue=False, api_visibility="private")
         page.unload(_left(gr, page))
     return page
@@ -151,7 +157,10 @@ def _told(gr: Any, name: str) -> Callable[..., Any]:
         except EngramError as error:
             gr.Warning(escape(str(error)), duration=12)
             return gr.skip()
-        return [gr.update(**v) if isinstance(v, dict) else v for v in found] if isinstance(found, list) else found
+        if name == "save":  # goes with the visitor
+            uploads.came(request.session_hash, [[found["value"]]])
+        parts = [gr.update(**v) if isinstance(v, dict) else v for v in (found if isinstance(found, list) else [found])]
+        return parts if isinstance(found, list) else parts[0]
 
     return _with_request(gr, call)
 

@@ -1,6 +1,6 @@
 """Answers as HTML and SVG: bars with their uncertainty, the graph of a task, what was read from memory.
 
-Pictures appear as PNG made from decoded pixels, never as the files that were sent, and every name is escaped.
+Pictures appear as JPEG made from decoded pixels, never as the files that were sent, and every name is escaped.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def image_tag(pixels: np.ndarray, alt: str, size: int = NODE) -> str:
 
 def _data(pixels: np.ndarray) -> str:
     buffer = io.BytesIO()
-    Image.fromarray(np.moveaxis(pixels, 0, 2)).save(buffer, "PNG")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    Image.fromarray(np.moveaxis(pixels, 0, 2)).save(buffer, "JPEG", quality=85)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def colour(number: int) -> str:
@@ -55,14 +55,18 @@ def answers_html(shown: Shown) -> str:
     blocks = []
     for q, thumbnail in enumerate(shown.queries):
         bars = "".join(_bar(shown, q, int(c)) for c in np.argsort(-shown.probabilities[q])[:6])
-        best = shown.classes[int(shown.probabilities[q].argmax())]
+        like = "".join(
+            image_tag(shown.supports[s], shown.classes[int(shown.memory.labels[s])], NODE)
+            for s in shown.alike[q].tolist()
+        )
         facts = (
             f"not known {shown.uncertainty.epistemic[q] / most:.0%} · left open "
-            f"{shown.uncertainty.aleatoric[q] / most:.0%} · familiar {shown.familiarity[q]:.0%}"
+            f"{shown.uncertainty.aleatoric[q] / most:.0%} · familiar {shown.familiarity[q]:.0%} · "
+            f"to label: number {shown.teaching.index(q) + 1}"
         )
         blocks.append(
-            f'<div class="engram-answer">{image_tag(thumbnail, f"query {q + 1}", 64)}<div><b>{escape(best)}</b> '
-            f"<small>{facts}</small>{bars}</div></div>"
+            f'<div class="engram-answer">{image_tag(thumbnail, f"query {q + 1}", 64)}<div>'
+            f"<b>{escape(shown.labels[q])}</b> <small>{facts}</small>{bars}<small>looks like</small> {like}</div></div>"
         )
     return f'<div class="engram">{"".join(blocks)}</div>'
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from shutil import ReadError, make_archive, unpack_archive
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -16,10 +18,13 @@ from engram.classifier.engine import Answer, Engine
 from engram.classifier.memory import Memory, nothing
 from engram.classifier.opening import open_engine
 from engram.classifier.pictures import side_by_side
+from engram.classifier.reading import nearest
+from engram.classifier.suggesting import suggest
 from engram.classifier.uncertainty import split_entropy
 from engram.data.formats.images import fit_picture, opened_image
 from engram.errors import EngramError
-from engram.page.app import LONGEST_NAME
+from engram.files import UNPACKING, check_zip, open_regular
+from engram.page.app import KINDS, LONGEST_NAME
 
 THUMBNAIL = (3, 64, 64)
 MOST_PICTURES, MOST_QUERIES = 200, 24
@@ -27,6 +32,10 @@ MOST_PICTURES, MOST_QUERIES = 200, 24
 MOST_REMEMBERED = 2000
 """in all tasks of a visitor"""
 DRAWS = 200
+ALIKE = 4
+"""remembered pictures beside each answer"""
+MOST_BYTES = 100 * 2**20
+"""of a model, unpacked"""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,12 @@ class Shown:
     memory: Memory
     supports: tuple[np.ndarray, ...]
     """thumbnails of everything remembered, in the order of ``memory``"""
+    labels: tuple[str, ...]
+    """answers: a class, or "unknown" """
+    alike: Tensor
+    """(Q, at most `ALIKE`) remembered pictures that each query looks most like"""
+    teaching: tuple[int, ...]
+    """queries, the one first whose label would teach most"""
 
 
 @dataclass
@@ -89,8 +104,8 @@ class Session:
         self.pending += [(name, item) for item in items]
         self.pending_thumbnails += thumbnails
 
-    def ask(self, files: Sequence[Path]) -> Shown:
-        """Answer with the task at hand and everything remembered."""
+    def ask(self, files: Sequence[Path], reject_below: float | None = None) -> Shown:
+        """Answer with the task at hand and everything remembered; "unknown" to what is less familiar."""
         if not files:
             raise EngramError("there are no pictures to ask about: drop some first")
         if len(files) > MOST_QUERIES:
@@ -100,7 +115,8 @@ class Session:
             known = f"only '{memory.classes[0]}' is known" if memory.classes else "no class is known"
             raise EngramError(f"{known} and an answer needs at least 2 classes: add pictures")
         items, thumbnails = self._seen(files)
-        answer = self._classifier(memory).answer(items, DRAWS)
+        classifier = self._classifier(memory).set_params(reject_below=reject_below)
+        answer = classifier.answer(items, DRAWS)
         assert answer.samples is not None
         return Shown(
             tuple(map(str, memory.classes)),
@@ -112,7 +128,43 @@ class Session:
             _edges(answer, memory),
             memory,
             (*self.thumbnails, *self.pending_thumbnails),
+            tuple(map(str, classifier.decide(answer))),
+            nearest(classifier.engine_, memory, items, ALIKE),
+            tuple(suggest(classifier, items, len(items)).tolist()),
         )
+
+    def save(self, folder: Path) -> Path:
+        """All that is remembered, the task at hand too, as a zip of what ``engram predict --model`` takes; features
+        and names of classes, no pictures."""
+        memory = self._with_pending()
+        if not len(memory.labels):
+            raise EngramError("there is nothing to save yet: add pictures")
+        with TemporaryDirectory(dir=folder) as place:
+            self._classifier(memory).save(Path(place) / "model")
+            return Path(make_archive(str(folder / "model"), "zip", Path(place) / "model"))
+
+    @classmethod
+    def load(cls, file: Path) -> Session:
+        """What `save` wrote, or a zip of any model of the same weights; its pictures are grey, for it has none."""
+        with TemporaryDirectory() as place:
+            try:
+                with open_regular(file) as stream:
+                    check_zip(stream, MOST_BYTES)
+                    unpack_archive(file, place, "zip")
+            except (OSError, ValueError, ReadError, *UNPACKING) as error:
+                raise EngramError(f"{file.name} is not a model that was saved ({error}): give such a zip") from error
+            found = FewShotClassifier.load(place)
+        weights = str(found.weights)
+        if weights not in KINDS or found.engine_.digest != engine_of(weights).digest:
+            raise EngramError(
+                f"{file.name} was made with the weights '{weights}', which this page has not: use engram predict"
+            )
+        if (count := len(found.memory_.labels)) > MOST_REMEMBERED:
+            raise EngramError(
+                f"{file.name} remembers {count} pictures but this page takes {MOST_REMEMBERED}: use engram predict"
+            )
+        grey = np.full(THUMBNAIL, 128, dtype=np.uint8)
+        return cls(weights, replace(found.memory_, stored=None), [grey] * count)
 
     def next_task(self) -> None:
         """The task at hand becomes memory; pictures from now on are those of the next."""

@@ -2,7 +2,7 @@
 
 ``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts) or paths:
 the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND (validation
-classes), test.KIND, rounds.KIND, ways.imagenet (test classes) or speed of own pictures.
+classes), test.KIND, rounds.KIND, ways.imagenet, suggest (test classes) or speed of own pictures.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import Any
 from engram import spellings
 from engram.ledger import RunRecord
 from engram.report.results import NOT_MEASURED, paths_table
+from engram.report.suggested import suggest_table
 from engram.report.table import Column, Table, percent
 
 SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": ""}
 """section -> what a file must hold"""
 KINDS = ("imagenet", "photographs", "glyphs")
-OWN = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "ways.imagenet", "speed")
+OWN = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "ways.imagenet")
+OWN += ("suggest", "speed")
 BUSY = 1.5
 """load average above which a table says so"""
 PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")
@@ -132,11 +134,12 @@ def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measur
 def own_section(name: str, runs: str, folder: Path) -> str:
     """The newest measurement as a table, with a link to its file."""
     what, _, kind = name.partition(".")
-    stem = {"engines": f"fit.{kind}", "speed": "speed"}.get(what, f"test.{kind}")
+    stem = {"engines": f"fit.{kind}", "speed": "speed", "suggest": "suggest"}.get(what, f"test.{kind}")
     if not (files := _files(folder, f"{stem}.*.json")):
         return NOT_MEASURED
     content, file = files[-1]
-    table = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": _ways, "speed": _speed}[what](content)
+    tables = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": _ways, "speed": _speed}
+    table = suggest_table(content) if what == "suggest" else tables[what](content)
     source = f"[{file}]({runs.removesuffix('runs')}own/{file})"
     return f"{table.markdown()}\n\nMeasured {content['measured'][:10]}: {source}"
 

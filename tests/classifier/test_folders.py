@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from drawn import KINDS, class_folders, pictures
 
-from engram.classifier import FewShotClassifier, Uncertainty, folders
+from engram.classifier import FewShotClassifier, Uncertainty, folders, seeing
 from engram.classifier.folders import Answers, answer_with, ask, find_pictures, remember_more, support_of
 from engram.errors import EngramError
 
@@ -46,7 +46,7 @@ def test_json_and_csv_hold_every_class() -> None:
 
 
 def test_damaged_pictures_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "CHUNK", 2)  # places are counted over all chunks
+    monkeypatch.setattr(seeing, "CHUNK", 2)  # places are counted over all chunks
     classifier = FewShotClassifier("proto_memory", "photographs").fit(*pictures(2))
     files = find_pictures([class_folders(tmp_path, 1, seed=5)])
     (tmp_path / "bad.png").write_bytes(b"")

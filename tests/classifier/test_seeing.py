@@ -15,7 +15,7 @@ from PIL import Image
 from engram.classifier import seeing
 from engram.classifier.engine import Engine
 from engram.classifier.opening import open_engine
-from engram.classifier.seeing import see_labelled, see_pictures
+from engram.classifier.seeing import lying_at, see_labelled, see_pictures
 from engram.errors import EngramError, EngramWarning
 
 
@@ -99,3 +99,15 @@ def test_photographs_shown_to_weights_of_drawings_are_told() -> None:
     scenes = [np.asarray(Image.fromarray(rng.integers(0, 256, (4, 4), dtype=np.uint8)).resize((40, 40))) for _ in "123"]
     with pytest.warns(EngramWarning, match="look like photographs, but the weights learned from drawings"):
         see_pictures(glyphs, scenes)
+
+
+def test_where_labelled_files_lie_as_they_were(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGRAM_CACHE", str(tmp_path / "cache"))
+    files = sorted(class_folders(tmp_path / "x", 1).rglob("*.png"))
+    digests = see_labelled(engine, files, ["a", "b", "c"])[2].tolist()
+    assert lying_at([*digests, 7]) == dict(zip(digests, files, strict=True))
+    files[0].write_bytes(files[1].read_bytes())
+    files[1].unlink()
+    assert lying_at(digests) == {digests[2]: files[2]}
+    monkeypatch.setenv("ENGRAM_CACHE", str(files[2]))
+    assert lying_at(digests) == {}, "no cache to be had"

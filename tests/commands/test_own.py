@@ -81,3 +81,13 @@ def test_bad_input_is_one_sentence(project: Project) -> None:
 def _model(project: Project) -> str:
     project.succeeds("remember", "model", "--support", "support", *FAST)
     return "model"
+
+
+def test_a_page_and_what_to_label_next(project: Project) -> None:
+    project.succeeds("predict", "--support", "support", "new", "--weights", "photographs", "--html", "page.html")
+    page = (project.root / "page.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and page.count("<img") == 3 + 3 * 4 + 3
+    lines = project.succeeds("suggest", "--support", "support", "new", "--count", 2, "--weights", "photographs")
+    assert len(lines.splitlines()) == 3 and lines.splitlines()[0].startswith("picture")
+    run = project.run("suggest", "--support", "support", "new", "--count", 0, *FAST)
+    assert run.status == 2 and "count = 0 but at least 1 picture must be suggested" in run.err

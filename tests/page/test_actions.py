@@ -8,7 +8,7 @@ import pytest
 from coloured import coloured
 
 from engram.errors import EngramError
-from engram.page import actions, drawing
+from engram.page import actions, drawing, uploads
 from engram.page.session import Session
 
 
@@ -63,3 +63,13 @@ def test_wrong_values_past_the_form_are_a_sentence(session: Session) -> None:
     ):
         with pytest.raises(EngramError, match=sentence):
             call()
+
+
+def test_what_is_saved_is_loaded_in_place_of_what_is_there(session: Session) -> None:
+    saved = actions.save(session, "imagenet")
+    assert saved["visible"] and uploads.pictures() in Path(saved["value"]).parents
+    new, task, kind, *rest = actions.load([saved["value"]])
+    assert new.memory.classes == ("green", "red") and kind == "imagenet" and rest == actions.NO_ANSWER
+    assert "Remembered from earlier tasks: green (2), red (2)" in task
+    with pytest.raises(EngramError, match="there is no file to load"):
+        actions.load(None)

@@ -18,7 +18,7 @@ from PIL import Image
 
 pytest.importorskip("gradio", reason="the page is an extra: pip install 'engram[page]'")
 pytestmark = pytest.mark.extras
-ADD, CLASSIFY, LAYER = 0, 2, 6
+ADD, CLASSIFY, LAYER, SAVE, LOAD = 0, 2, 6, 7, 8
 """places of the buttons among the events of the page"""
 VISITORS, ROUNDS = 30, 4
 
@@ -91,6 +91,20 @@ def test_wrong_values_past_the_form_are_answered(served: Served, tmp_path: Path)
         with pytest.raises(Exception, match="."):
             visitor.predict(*arguments, fn_index=place)
     assert "refused: " in served.log.read_text()
+
+
+def test_one_saves_and_another_loads(served: Served, tmp_path: Path) -> None:
+    from gradio_client import handle_file
+
+    first, second = client(served), client(served)
+    for name, colour in (("red", (200, 30, 5)), ("green", (30, 200, 5))):
+        first.predict("photographs", name, [picture(tmp_path, name, colour)], fn_index=ADD)
+    saved = first.predict("photographs", fn_index=SAVE)
+    task = second.predict([handle_file(saved["value"] if isinstance(saved, dict) else saved)], fn_index=LOAD)
+    assert "green (1), red (1)" in str(task)
+    query = [picture(tmp_path, "q", (190, 40, 3))]
+    assert "<b>red</b>" in str(second.predict("photographs", query, 0, fn_index=CLASSIFY))
+    assert "<b>unknown</b>" in str(second.predict("photographs", query, 1, fn_index=CLASSIFY))
 
 
 def test_thirty_visitors_at_once_see_their_own_pictures_alone(served: Served, tmp_path: Path) -> None:

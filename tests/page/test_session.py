@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from shutil import make_archive
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from coloured import coloured
 from engram.classifier import FewShotClassifier
 from engram.errors import EngramError
 from engram.page import drawing
+from engram.page import session as sessions
 from engram.page.session import MOST_QUERIES, Session
 
 
@@ -75,3 +77,49 @@ def test_a_visitor_cannot_fill_the_memory(session: Session, tmp_path: Path, monk
     session.next_task()
     with pytest.raises(EngramError, match="6 pictures are more than the 5 that this page remembers"):
         session.add("blue", coloured(tmp_path, "blue", (40, 40, 220)))
+
+
+def test_what_is_saved_is_loaded_and_answers_the_same(session: Session, tmp_path: Path) -> None:
+    query = coloured(tmp_path, "q", (120, 120, 60), 2, 3)
+    before, file = session.ask(query), session.save(tmp_path)
+    again = Session.load(file)
+    assert np.allclose(again.ask(query).probabilities, before.probabilities, atol=1e-5)
+    assert (again.task, again.weights, len(again.thumbnails)) == (2, "imagenet", 4)
+    with zipfile.ZipFile(file) as archive:
+        assert not [name for name in archive.namelist() if name.endswith((".png", ".jpg"))], "no pictures"
+        archive.extractall(tmp_path / "model")
+    assert FewShotClassifier.load(tmp_path / "model").classes_.tolist() == ["green", "red"]
+
+
+def test_what_cannot_be_loaded_or_saved_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text.zip").write_text("no zip")
+    other = FewShotClassifier("proto_net", "photographs").fit(coloured(tmp_path, "a", (1, 2, 3)), ["a", "b"])
+    other.set_params(weights="elsewhere").save(tmp_path / "other")
+    made = Path(make_archive(str(tmp_path / "made"), "zip", tmp_path / "other"))
+    for call, sentence in (
+        (lambda: Session().save(tmp_path), "there is nothing to save yet"),
+        (lambda: Session.load(tmp_path / "text.zip"), "text.zip is not a model that was saved"),
+        (lambda: Session.load(bomb(tmp_path)), "no saved classifier|is not a saved classifier|does not exist"),
+        (lambda: Session.load(made), "was made with the weights 'elsewhere', which this page has not"),
+    ):
+        with pytest.raises(EngramError, match=sentence):
+            call()
+    monkeypatch.setattr(sessions, "MOST_BYTES", 1000)
+    with pytest.raises(EngramError, match="bomb.zip is not a model that was saved .it announces"):
+        Session.load(bomb(tmp_path))
+
+
+def test_what_is_not_familiar_is_unknown(session: Session, tmp_path: Path) -> None:
+    query = coloured(tmp_path, "q", (220, 40, 40), 1, 7)
+    assert session.ask(query).labels == ("red",) and session.ask(query, 1.0).labels == ("unknown",)
+    shown = session.ask(query)
+    assert shown.alike.shape == (1, 4) and shown.classes[int(shown.memory.labels[shown.alike[0, 0]])] == "red"
+    assert drawing.answers_html(shown).count("<img") == 1 + 4
+
+
+def test_the_page_says_what_to_label_first(session: Session, tmp_path: Path) -> None:
+    query = [*coloured(tmp_path, "q", (220, 40, 40), 1, 7), *coloured(tmp_path, "r", (40, 40, 220), 1, 7)]
+    shown = session.ask(query)
+    assert sorted(shown.teaching) == [0, 1]
+    first, second = (part.split("to label: number ")[1][0] for part in drawing.answers_html(shown).split("query ")[1:])
+    assert (int(first), int(second)) == (shown.teaching.index(0) + 1, shown.teaching.index(1) + 1)
