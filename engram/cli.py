@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import tyro
 
+from engram import flags
 from engram.commands.measure import audit, bench, compare, picture
 from engram.commands.own import demo, forget, predict, remember
 from engram.commands.run import attach, features, pack, quickstart, reproduce, train
@@ -33,11 +34,12 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     warnings.formatwarning = _formatted  # type: ignore[assignment]
     try:
-        app.cli(
-            prog="engram",
-            description="Few-shot learning that remembers.",
-            config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
-        )
+        with flags.NAMED:
+            app.cli(
+                prog="engram",
+                description="Few-shot learning that remembers.",
+                config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
+            )
         sys.stdout.flush()
     except EngramError as error:
         _end(f"engram: {error}", 2)

@@ -211,11 +211,11 @@ def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder
         encoder = open_named(outside, on).to(where)
     if raw["encoder"] is not None:
         encoder_recipe = recipe_from_saved(raw["encoder"], on)
-        encoder = build_method(encoder_recipe, shape, where, "fp32").eval().backbone
+        encoder = build_method(encoder_recipe, shape, where, "fp32", weights).eval().backbone
         _fill(encoder, weights, ENCODER, on)
     recipe = recipe_from_saved(raw["method"], on)
     width = shape if encoder is None else (torch.Size(encoder.out_shape).numel(),)  # type: ignore[arg-type]
-    method = build_method(recipe, width, where, "fp32").eval()
+    method = build_method(recipe, width, where, "fp32", weights).eval()
     _fill(method, weights, METHOD, on)
     extras = {name: raw[name] for name in ("light_ink", "transductive", "temperatures", "familiarities")}
     for name in ("temperatures", "familiarities"):
