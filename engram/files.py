@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -14,8 +15,8 @@ from typing import IO, Any, cast
 
 from engram.errors import EngramError
 
-UNPACKING = (zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""what a damaged archive raises beside OSError and ValueError"""
+UNPACKING = (zipfile.BadZipFile, zlib.error, NotImplementedError, tokenize.TokenError, SyntaxError)
+"""what a damaged archive, or the header of an array, raises beside OSError and ValueError"""
 MOST_BYTES = 256 * 2**20
 """of a file that is read whole: no picture, list or record comes near"""
 
@@ -35,7 +36,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size} bytes where {most} are admitted", str(path))
-        return stream.read(most)
+        return stream.read(size)  # not ``most``: room is made for as much as is asked for
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:

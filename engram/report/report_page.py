@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from engram.errors import EngramError
-from engram.files import check_overwritable
+from engram.files import UNPACKING, check_overwritable, check_zip, open_regular
 from engram.ledger import conflicts, current_commit
 from engram.report import figures as draw
 from engram.report.book import Book
@@ -141,9 +141,11 @@ def _reliability(book: Book) -> Section:
 def read_picture(path: Path) -> EpisodePicture | None:
     """An answered task as `engram picture` keeps it; None where the file is none."""
     try:
-        with np.load(path) as arrays:
+        with open_regular(path) as stream:
+            check_zip(stream)
+            arrays = np.load(stream)
             values = {key: arrays[key] for key in arrays.files if key not in ("title", "class_names")}
             names, title = [str(n) for n in arrays["class_names"]], str(arrays["title"])
         return EpisodePicture(**{"edges": None, **values}, class_names=names, title=title)
-    except (OSError, KeyError, ValueError, TypeError):
+    except (OSError, KeyError, ValueError, TypeError, EOFError, MemoryError, EngramError, *UNPACKING):
         return None
