@@ -44,19 +44,21 @@ def test_tables_that_are_almost_recipes(changes: list[tuple[tuple[str, str], Any
 
 
 WORDS = (
-    *("", " ", "\udcff", "a\nb", "9" * 30),
-    *"-1 0 1 2 nan inf 1e400 x ../.. /dev/null / . run model proto_net/glyphs_5w1s recipe.toml".split(),
-    *"test cpu cuda:99 folder:images -- - {}".split(),
+    *("", " ", "\udcff", "a\nb", "9" * 30, "-1", "0", "1", "2", "nan", "inf", "1e400", "x", "../.."),
+    *("/dev/null", "/", ".", "run", "model", "proto_net/glyphs_5w1s", "recipe.toml", "test", "cpu"),
+    *("cuda:99", "folder:images", "--", "-", "{}"),
 )
 COMMANDS = (
-    "bench run,bench,audit run,picture run,features run,pack run,attach run run,compare,list,recipe,data,predict,"
-    "forget,import-public,train recipe.toml,reproduce --dry-run"
-).split(",")
+    *("bench run", "bench", "audit run", "picture run", "features run", "pack run", "attach run run"),
+    *("compare", "list", "recipe", "data", "predict", "forget", "import-public", "train recipe.toml"),
+    *("reproduce --dry-run"),
+)
 FLAGS = (
-    "--n-way --n-shot --n-query --n-sequences --stream-length --device --seed --data --out --results --split --recipe "
-    "--features --support --model --weights --engine --views --pool-classes --names --bits --max-minutes --iterations "
-    "--resume --figure --json"
-).split()
+    *("--n-way", "--n-shot", "--n-query", "--n-sequences", "--stream-length", "--device", "--seed"),
+    *("--data", "--out", "--results", "--split", "--recipe", "--features", "--support", "--model"),
+    *("--weights", "--engine", "--views", "--pool-classes", "--names", "--bits", "--max-minutes"),
+    *("--iterations", "--resume", "--figure", "--json"),
+)
 
 
 def command_line(dice: random.Random) -> list[str]:
