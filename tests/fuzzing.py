@@ -59,8 +59,12 @@ def _changed(data: bytes, dice: random.Random) -> bytes:
 
 
 def files_below(folder: Path) -> dict[str, tuple[int, int]]:
-    """Each file's size and time, to see that none was changed."""
-    return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(folder.rglob("*")) if p.is_file()}
+    """Each file's size and time, to see that none was changed; a lock says who had it last."""
+    return {
+        str(p): (p.stat().st_size, p.stat().st_mtime_ns)
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and p.name != "run.lock"
+    }
 
 
 def failures(inputs: Sequence[Any], use: Callable[[Any], object], watched: Path, file: Path | None = None) -> list[str]:

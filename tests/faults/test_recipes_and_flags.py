@@ -51,7 +51,7 @@ WORDS = (
 COMMANDS = (
     *("bench run", "bench", "audit run", "picture run", "features run", "pack run", "attach run run"),
     *("compare", "list", "recipe", "data", "predict", "forget", "import-public", "train recipe.toml"),
-    *("reproduce --dry-run"),
+    "reproduce --dry-run",
 )
 FLAGS = (
     *("--n-way", "--n-shot", "--n-query", "--n-sequences", "--stream-length", "--device", "--seed"),
