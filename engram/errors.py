@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from math import inf
 
-
 LONGEST = 2000
 """characters of a sentence: a forged file may have a key of thousands"""
 
