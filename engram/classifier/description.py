@@ -13,6 +13,8 @@ from torch import Tensor
 
 from engram.classifier import disk
 from engram.errors import EngramError
+from engram.files import read_bytes, read_json
+from engram.models.checkpoint import MOST_BYTES
 
 FORMAT_VERSION = 2
 """1: classes and memory lay in files of their own, which were written whole each time"""
@@ -30,7 +32,7 @@ def sealed(description: dict[str, Any]) -> bytes:
 def description_of(folder: Path) -> dict[str, Any]:
     path = folder / DESCRIPTION
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
         version = raw["format_version"]
         digest = raw.pop("digest")
     except FileNotFoundError as error:
@@ -39,7 +41,8 @@ def description_of(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise EngramError(f"{path} cannot be read as a saved classifier ({error}): save it again") from error
     if version not in range(1, FORMAT_VERSION + 1):
-        made = raw.get("versions", {}).get("engram", "unknown")
+        versions = raw.get("versions")
+        made = versions.get("engram") if isinstance(versions, dict) else "unknown"
         raise EngramError(
             f"{path} has format version {version}, written by Engram {made}, but this Engram reads up to "
             f"{FORMAT_VERSION}: use that version, or fit again"
@@ -51,7 +54,7 @@ def description_of(folder: Path) -> dict[str, Any]:
 
 def tensors_of(path: Path, expected: str | None) -> dict[str, Tensor]:
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, MOST_BYTES)
         if hashlib.sha256(data).hexdigest() != expected:
             raise EngramError(f"{path} is damaged or was changed ({len(data)} bytes): restore it, or save again")
         return tensors_from_bytes(data)

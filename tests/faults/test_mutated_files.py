@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn import pictures
 from mutated import mutations
 from toy_run import RECIPE, changed, go
 
+from engram.classifier import FewShotClassifier
+from engram.classifier.description import sealed
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.formats.form import SplitSource
 from engram.data.store import Store
@@ -138,3 +141,16 @@ def test_run_records(tmp_path: Path, survives: Callable[..., None]) -> None:
             raise EngramError(problems[0])
 
     survives({key: value for key, value in original.items() if key != "seal"}, use)
+
+
+def test_saved_classifiers(tmp_path: Path, survives: Callable[..., None]) -> None:
+    FewShotClassifier("pixel_centroid", "photographs").fit(*pictures(2, size=12)).save(tmp_path / "model")
+    file, question = tmp_path / "model/classifier.json", pictures(1, size=12)[0]
+    original = json.loads(file.read_text())
+    del original["digest"]
+
+    def use(content: Any) -> None:
+        file.write_bytes(sealed(content))
+        FewShotClassifier.load(tmp_path / "model").predict_proba(question)
+
+    survives(original, use, MOST // 2)
