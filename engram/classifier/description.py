@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from engram.classifier import disk
 from engram.errors import EngramError
 from engram.files import read_bytes, read_json
 from engram.models.checkpoint import MOST_BYTES
+from engram.models.run_state import MOST_NUMBERS
+from engram.structure import check_types
 
 FORMAT_VERSION = 2
 """1: classes and memory lay in files of their own, which were written whole each time"""
@@ -49,7 +53,28 @@ def description_of(folder: Path) -> dict[str, Any]:
         )
     if hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest() != digest:
         raise EngramError(f"{path} was changed after it was saved: restore it, or save the classifier again")
+    _check_seeing(raw, path)
     return dict(raw)
+
+
+@dataclass(frozen=True)
+class _Seeing:
+    """How pictures are prepared, as far as a file says it."""
+
+    image_shape: tuple[int, ...] = (3, 84, 84)
+    crop: float | None = None
+    light_ink: bool = False
+    transductive: bool = False
+    view: bool = False
+
+
+def _check_seeing(raw: dict[str, Any], path: Path) -> None:
+    check_types(raw, _Seeing, str(path))
+    shape, crop = raw.get("image_shape", ()), raw.get("crop")
+    if len(shape) != 3 or min(shape) < 1 or math.prod(shape) > MOST_NUMBERS:
+        raise EngramError(f"{path}: image_shape = {shape} is no size of a picture: save the classifier again")
+    if crop is not None and not 0 < crop <= 1:
+        raise EngramError(f"{path}: crop = {crop} is no share of a picture: save the classifier again")
 
 
 def tensors_of(path: Path, expected: str | None) -> dict[str, Tensor]:

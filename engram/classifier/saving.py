@@ -186,7 +186,8 @@ def _loaded(kind: type[FewShotClassifier], raw: dict[str, Any], folder: Path, de
             classifier.memory_ = Memory(tuple(raw["classes"]), parts["items"], parts["labels"], parts["tasks"])
         else:
             classifier.memory_ = open_store(inside(folder, raw["memory"])).memory()
-        classifier.memory_.check()
+        engine = classifier.engine_
+        classifier.memory_.check(() if engine.encoder or engine.by_features else engine.image_shape)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EngramError(f"{folder / DESCRIPTION} is not a saved classifier ({error}): save it again") from error
     return classifier
