@@ -12,7 +12,7 @@ from engram.errors import EngramError
 
 
 def data(dataset: flags.Dataset = None, data: flags.Data = None, build: flags.Switch = False) -> None:
-    """Say where each benchmark can be had and in which forms it is read; check what is given.
+    """Say where to get each benchmark and which file formats are read; check what is given.
 
     Args:
         dataset: glyphs, miniimagenet, tieredimagenet, omniglot, omniglot-alphabets or folder:PATH

@@ -56,7 +56,7 @@ def encoded(method: Method, store: Store, tasks: TaskList, device: torch.device 
     features = torch.zeros(len(store.images), *width, device=device)
     for part in torch.from_numpy(rows).split(at_once):
         features[part.to(device)] = encoder(store.gather(part).to(device))
-    method.backbone = _Encoded(width)
+    method.backbone = Encoded(width)
     try:
         yield Store(features, store.offsets, store.info)
     finally:
@@ -73,7 +73,7 @@ def _pays(method: Method, store: Store, n_asked: int, n_images: int) -> bool:
     )
 
 
-class _Encoded(nn.Module):
+class Encoded(nn.Module):
     """In the place of an encoder whose work is done."""
 
     def __init__(self, out_shape: tuple[int, ...]) -> None:

@@ -11,18 +11,20 @@ from typing import Literal
 import torch
 
 from engram.card import stated_revision
-from engram.data.store import Store
+from engram.data.store import MIRRORED, Store
 from engram.errors import EngramError, nearest
+from engram.evaluation.encode import Encoded
 from engram.ledger import RunRecord, new_record
 from engram.machine.device import describe_device
 from engram.methods import METHODS
 from engram.models.build import PACKAGED, PREFIX, build_method, resolve_method, revisions, start_packaged
 from engram.models.checkpoint import Checkpoint, WhichWeights, check_fit, load, load_method
+from engram.models.features import features_by
 from engram.places import located
 from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe
 from engram.recipes.protocols import validation_split
-from engram.types import Method
+from engram.types import EmbeddingMethod, Method
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def resolve_model(
 ) -> Source:
     """A run or checkpoint folder with its own recipe or another's tasks; or an untrained method with a recipe.
 
-    On features a method without weights of its own needs no training: ProtoNet's, or a memory of prototypes.
+    On features a method without weights of its own needs no training: ProtoNet's, or a memory of prototypes. A model
+    that sees images through its encoder alone can be asked on the features that this encoder wrote.
     ``test_samples`` has a model with a posterior average that many samples in place of what its settings say;
     ``query_statistics`` asks one that adapts to its task as if its recipe said so, which training does not depend on.
     """
@@ -112,8 +115,13 @@ def _from_folder(
     own = replace(checkpoint.recipe, method_settings={**checkpoint.recipe.method_settings, **switched})
 
     def build(store: Store) -> Method:
-        _check_images(model, checkpoint, store)
+        by_encoder = issubclass(resolve_method(asked.method), EmbeddingMethod)
+        own_features = by_encoder and store.maker.removesuffix(MIRRORED) == features_by(checkpoint, which_weights)
+        if not own_features:
+            _check_images(model, checkpoint, store)
         method = load_method(checkpoint, torch.device("cpu"), None, which_weights, **settings)
+        if own_features:  # its encoder's work is done
+            method.backbone = Encoded(store.image_shape)
         if test_samples and not method.card.samples_key:  # its settings do without one
             raise EngramError(no_posterior)
         return method

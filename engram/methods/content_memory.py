@@ -1,22 +1,22 @@
 """Content memory: CML-BGNN's question, what earlier tasks can tell of this one, without its slots. No paper's method.
 
-Memory is a bounded set of what was seen. In a named stream a class gathers its past supports and, at a small weight,
-past queries as they were answered; without names, past pictures join the class they look like, or none. More evidence
-behind a class means less variance of its edges. Caveat: a metric and three numbers are all that is learned; what an
-unlabelled picture is worth is a setting.
+Memory is a bounded set of what was seen. In a named stream a class gathers its past supports and, at a smaller weight,
+past queries as they were answered; without names, past pictures or classes join the class they look like, or none. More
+evidence behind a class means less variance of its edges. Caveat: a metric and three numbers are all that is learned;
+what an unlabelled picture is worth is a setting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import log, prod
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from engram.errors import EngramError, check_within
+from engram.errors import EngramError, check_settings, check_within
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
 from engram.nn.content_graph import ContentGraph
@@ -34,8 +34,10 @@ class ContentMemoryConfig(Reading):
     """rounds in which queries and past pictures join the classes"""
     width: int = 96
     """of the learned metric; 0 takes the features as they come, and nothing is learned"""
+    scale: float = 10.0
+    """of the edges, k, where training starts; a few small steps leave it there, so it says how sure answers are"""
     capacity: int = 10240
-    """entries remembered: 2 N of a named task, S + Q of an anonymous one; the oldest task is forgotten first"""
+    """entries remembered: 2 N of a named task, S + Q or (together) N of an anonymous one; the oldest task goes first"""
     bayes: Literal["task", "none"] = "task"
     """edges with the variance that the evidence leaves, or with none"""
     gamma: float = 1.0
@@ -51,6 +53,7 @@ class ContentMemoryConfig(Reading):
                 f"gamma = {self.gamma} needs train_samples of at least 2, not {self.train_samples}; or set gamma = 0"
             )
         check_within(self, n_layers=1, width=0, capacity=1, train_samples=1, test_samples=0)
+        check_settings(self, ("scale", self.scale > 0, "it must be above 0"))
 
 
 class ContentMemory(EmbeddingMethod):
@@ -79,6 +82,7 @@ class ContentMemory(EmbeddingMethod):
         self.bayes = config.bayes != "none"
         sizes = (inputs, config.width, config.n_layers, config.capacity)
         self.graph = ContentGraph(*sizes, self.bayes, config.transductive, config)
+        nn.init.constant_(self.graph.evidence.log_scale, log(config.scale))
         stochastic = self.bayes and config.test_samples > 0
         key = type(self).card.samples_key if self.bayes else ""
         self.card = replace(type(self).card, transductive=config.transductive, stochastic=stochastic, samples_key=key)

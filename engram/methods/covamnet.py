@@ -39,9 +39,9 @@ class CovaMNet(EmbeddingMethod):
             "Dead channels of a query. Reference: divided by a norm of 0, which gives no number. Ours: 0.",
             "LeakyReLU on the similarities. Reference: yes. Ours: none, for a covariance gives nothing below 0.",
             "Length of training. Reference: 400,000 steps by default, 300,000 in the released log. Ours: 300,000.",
-            "`mini_5w1s_short`. Reference: one task a step, 1e-3 times 0.05 every 100,000, frozen after 10,000, no "
-            "augmentation. Ours: 16 tasks a step, 2e-3 with a cosine that ends with the minutes, never frozen, shifted "
-            "and mirrored images.",
+            "`mini_5w1s_short`. Reference: one task per step, 1e-3 times 0.05 every 100,000, frozen after 10,000, no "
+            "augmentation. Ours: 16 tasks per step, 2e-3 with a cosine that ends with the time box, never frozen, "
+            "shifted and mirrored images.",
         ),
     )
 

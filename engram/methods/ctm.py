@@ -129,11 +129,11 @@ class Ctm(EmbeddingMethod):
             "Sizes m2 and m3 of the ResNet-18 row. Paper: not published. Ours: 64 and 64.",
             "Selection. Public code: on the test split. Ours: on validation classes; `mini_5w1s_reference` has the "
             "public code's matrix product and choice, is marked in every table, and the audit calls the choice a leak.",
-            "BatchNorm. Public code: momentum 1 in the shallow encoder, supports and queries apart, one task a step. "
+            "BatchNorm. Public code: momentum 1 in the shallow encoder, supports and queries apart, one task per step. "
             "Ours: 0.1 and all images of the batch in one call.",
             "Deep backbone. Public code: a sigmoid after the stem's BatchNorm. Ours: ReLU.",
-            "Training. Paper: 600,000 tasks, one a step, the rate falling every 200,000 (unverified). Ours: as many "
-            "tasks, four a step, halved every 50,000 steps.",
+            "Training. Paper: 600,000 tasks, one per step, the rate falling every 200,000 (unverified). Ours: as many "
+            "tasks, four per step, halved every 50,000 steps.",
             "Shallow encoder. Public code: a demo of 85,200 tasks of 20 ways. Ours: as many of 5 ways, for the ways "
             "are tied.",
             "Temperature. Paper: 1. Ours: the recipe, 1/16 in `mini_5w1s_frozen`.",

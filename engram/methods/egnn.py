@@ -73,7 +73,7 @@ class Egnn(EmbeddingMethod):
             "Start of norms. Public code: weights of BatchNorm uniform in (0, 1), PyTorch's default before 1.2. Ours: "
             '1, unless the recipe says `norm_start = "uniform"`.',
             "`mini_5w1s_short`. Paper: from scratch, 100,000 steps of 40 tasks. Ours: at most 6,000 steps of 80 tasks "
-            "from the stage-one encoder in the box, less dropout, augmented, a cosine schedule.",
+            "from the included stage-one encoder, less dropout, augmented, a cosine schedule.",
             "`mini_5w1s_frozen_*` and `mini_5w5s_frozen_*`. Paper: encoder and graph trained together. Ours: the graph "
             "alone on a `conv4` classifier of the base classes, 1,500 steps of 40 tasks; `_narrow`: nodes and edges of "
             "32, 3,000 steps of 16.",

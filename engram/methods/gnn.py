@@ -74,7 +74,7 @@ class Gnn(EmbeddingMethod):
             "Start of norms. Public code: weights of BatchNorm uniform in (0, 1), PyTorch's default before 1.2. Ours: "
             '1, unless the recipe says `norm_start = "uniform"`.',
             "`mini_5w1s_short`. Paper: from scratch, 80,000 steps of 100 tasks, no augmentation. Ours: at most 6,000 "
-            "steps of 64 tasks with three queries per class from the stage-one encoder in the box, less dropout, "
+            "steps of 64 tasks with three queries per class from the included stage-one encoder, less dropout, "
             "augmented, a cosine schedule.",
             "`mini_5w1s_frozen_*` and `mini_5w5s_frozen_*`. Paper: encoder and graph trained together. Ours: the graph "
             "alone on a `conv4` classifier of the base classes, 1,500 steps of 40 tasks.",

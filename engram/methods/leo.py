@@ -87,8 +87,8 @@ class Leo(EmbeddingMethod):
             "recipe's, WRN-28-10 at 84x84, pooled at its end.",
             "Test. Reference: all other images of the classes are queries, 10,000 tasks. Ours: 15 queries per class, "
             "10,000 tasks.",
-            "`mini_5w1s_short`. Reference: 12 tasks a step at rate 2.7e-4, up to 100,000 steps. Ours: ResNet-12 wide, "
-            "64 tasks a step at 5e-4 with a cosine schedule, 8,000 steps.",
+            "`mini_5w1s_short`. Reference: 12 tasks per step at rate 2.7e-4, up to 100,000 steps. Ours: ResNet-12 "
+            "wide, 64 tasks per step at 5e-4 with a cosine schedule, 8,000 steps.",
         ),
     )
 

@@ -72,8 +72,8 @@ class Lwof(EmbeddingMethod):
             "Bias. Reference: one scalar for all logits. Ours: none; softmax does not see it.",
             "Base accuracy. Paper: also that of base classes and of all together, on held-out images. Ours: the task's "
             "own classes only.",
-            "`mini_5w1s_short`. Paper: four convolutions, 8 tasks a step, rate 0.1. Ours: ResNet-12 wide, 32 tasks of "
-            "6 queries per class and 256 base images a step, rate 0.01, 10,000 steps.",
+            "`mini_5w1s_short`. Paper: four convolutions, 8 tasks per step, rate 0.1. Ours: ResNet-12 wide, 32 tasks "
+            "of 6 queries per class and 256 base images per step, rate 0.01, 10,000 steps.",
         ),
     )
 

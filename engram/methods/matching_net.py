@@ -79,9 +79,9 @@ class MatchingNet(EmbeddingMethod):
             "images of the batch.",
             "BatchNorm. Public code: epsilon 1e-3. Ours: 1e-5; dropout of 0.1 after every block is the same.",
             "Pixels. Public code: not known. Ours: mean and spread of miniImageNet.",
-            "`mini_5w1s_short`. Public code: 75,000 steps of one task, Adam 1e-4, no augmentation. Ours: 16 tasks a "
-            "step, 5e-4 (1e-3 in `mini_5w1s_no_fce_quick`) with a cosine that ends with the minutes, shifted and "
-            "mirrored images.",
+            "`mini_5w1s_short`. Public code: 75,000 steps of one task, Adam 1e-4, no augmentation. Ours: 16 tasks "
+            "per step, 5e-4 (1e-3 in `mini_5w1s_no_fce_quick`) with a cosine that ends with the time box, shifted "
+            "and mirrored images.",
         ),
     )
 

@@ -82,9 +82,9 @@ class Tpn(EmbeddingMethod):
             "and 50,100 (5-shot). Ours: the recipe, 100,000 (200,000 on tieredImageNet).",
             "Unlabelled supports. Reference: none in these figures. Ours: nodes without a label, like queries, and "
             "left out of the loss.",
-            "`mini_5w1s_short`. Reference: one task a step, 1e-3 halved every 10,000, raw pixels, no augmentation. "
-            "Ours: 16 tasks a step, 2e-3 with a cosine that ends with the minutes, standardised pixels, shifted and "
-            "mirrored.",
+            "`mini_5w1s_short`. Reference: one task per step, 1e-3 halved every 10,000, raw pixels, no augmentation. "
+            "Ours: 16 tasks per step, 2e-3 with a cosine that ends with the time box, standardised pixels, shifted "
+            "and mirrored.",
         ),
     )
 

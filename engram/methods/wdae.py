@@ -117,8 +117,8 @@ class Wdae(EmbeddingMethod):
             "Step at test. Reference (ImageNet): 1.0 for 1 and 2 shots, 0.6 for 5. Ours: the same; the authors' value "
             "for miniImageNet is not known.",
             "Test. Paper: 20,000 tasks (unverified). Ours: 10,000, 15 queries per class (`mini_5w1s_short`: 2,000).",
-            "`mini_5w1s_short`. Paper: WRN-28-10, 4 tasks a step. Ours: ResNet-12 wide, 16 tasks of 6 queries per "
-            "class and 256 base images a step, rate 0.02, 8,000 steps.",
+            "`mini_5w1s_short`. Paper: WRN-28-10, 4 tasks per step. Ours: ResNet-12 wide, 16 tasks of 6 queries per "
+            "class and 256 base images per step, rate 0.02, 8,000 steps.",
         ),
     )
 

@@ -96,15 +96,19 @@ def write_features(
         _check_images(checkpoint, found, store)
     _check_ways(found.recipe, opened.values(), views, augmented)
     method.backbone = Mirrored(method.backbone) if views == 2 else method.backbone
-    part = found.folder.name + (" average" if found.weights_part(which_weights) == "average" else "")
-    origin = f"features of {found.recipe.backbone} by {found.recipe.name}, run {found.state.run_id}, {part}"
-    origin += MIRRORED if views == 2 else ""
+    origin = features_by(found, which_weights) + (MIRRORED if views == 2 else "")
     see, written = partial(extract_features, method, device=where, dtype=dtype, quiet=quiet), {}
     for split, store in opened.items():
         more, how = _augmented(found.recipe, where, augmented) if augmented and split == "train" else ({}, "")
         source = f"{origin}, from {store.digest[:16]}{how}"
         written[split] = _write(out / split, store, see(store, **more), source, quiet)
     return written
+
+
+def features_by(found: Checkpoint, which_weights: WhichWeights = "chosen") -> str:
+    """How the features that a checkpoint's encoder writes name their maker."""
+    part = found.folder.name + (" average" if found.weights_part(which_weights) == "average" else "")
+    return f"features of {found.recipe.backbone} by {found.recipe.name}, run {found.state.run_id}, {part}"
 
 
 def _augmented(recipe: Recipe, device: torch.device, copies: int) -> tuple[dict[str, Any], str]:

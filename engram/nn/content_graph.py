@@ -9,7 +9,7 @@ from engram.nn import graph, memory_bank
 from engram.nn.bayes import Quadrature
 from engram.nn.evidence import EvidenceGraph, Reading, Task
 from engram.nn.heads import one_hot
-from engram.nn.memory_bank import CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank
+from engram.nn.memory_bank import CLASS, CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank
 from engram.nn.slot_graph import GraphAnswer
 
 SHRINKAGE = 0.5
@@ -17,7 +17,8 @@ SHRINKAGE = 0.5
 
 class ContentGraph(nn.Module):
     """History addressed by content. ``capacity`` counts entries: a named task makes 2 N of them (a class's supports and
-    its queries as answered), an anonymous one S + Q (its pictures); the oldest task is forgotten first, as a whole.
+    its queries as answered), an anonymous one S + Q (its pictures), or N (its classes) where the reading says
+    ``together``; the oldest task is forgotten first, as a whole.
 
     Shapes: support (T, B, S, d), labels (T, B, S), query (T, B, Q, d), names (T, B, N) or None
     """
@@ -80,7 +81,9 @@ class ContentGraph(nn.Module):
 
     def _bank(self, task: Task, history: tuple[Tensor, ...]) -> Bank:
         """The history as a bank, refused where it belongs to another model, batch or kind of stream."""
-        if task.names is None:
+        if task.names is None and self.evidence.reading.together:
+            n_entries, kinds, names = task.n_way, {CLASS}, None
+        elif task.names is None:
             n_entries, kinds, names = task.support.shape[2] + task.query.shape[2], {PICTURE}, None
         else:
             n_entries, kinds, names = 2 * task.n_way, {CLASS_SUPPORTS, CLASS_QUERIES}, task.names[0]

@@ -2,8 +2,8 @@
 
 Memory is a set of entries; nothing is read by slot, so the order of supports and queries cannot matter, in this task or
 in any earlier one. By name, a class gathers the past supports of its name and, at a small weight, past queries as they
-were answered then; without names, past pictures join the class they look like, or none. All T steps run at once under
-the causal window of the bank, the same as step by step.
+were answered then; without names, past pictures (or the classes of past tasks, as they were answered) join the class
+they look like, or none. All T steps run at once under the causal window of the bank, the same as step by step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engram.nn import memory_bank
 from engram.nn.heads import one_hot
-from engram.nn.memory_bank import CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank
+from engram.nn.memory_bank import CLASS, CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank
 
 
 class Task(NamedTuple):
@@ -53,6 +53,9 @@ class Reading:
     """how the refusal grows with the pictures in sight, crowd * log(number): with many to choose from, choose well"""
     node: float = 0.0
     """how far each node of a task without names first moves towards its likes in memory"""
+    together: bool = False
+    """the queries of a task are answered together before they are remembered; without names each class then makes one
+    entry with them: what its task kept apart stays apart, and pictures unlike its supports come along"""
 
 
 class EvidenceAnswer(NamedTuple):
@@ -159,7 +162,10 @@ class EvidenceGraph(nn.Module):
             total, evidence = class_sums(task.support, one_hot(task.labels, task.n_way))
         else:
             known, worth = gather_by_name(bank, task.names, mask, bank.weights * (bank.kinds == CLASS_SUPPORTS))
-            entries = self._answered(task, entries, (total + known) / (evidence + worth)[..., None])
+            known, worth = total + known, evidence + worth
+            if self.reading.together:
+                known, worth = self._with_queries(task, known, worth)
+            entries = self._answered(task, entries, known / worth[..., None])
             bank = memory_bank.join(past, memory_bank.in_time(entries))
             value = torch.where(bank.kinds == CLASS_SUPPORTS, 1.0, self.reading.past_query)
             known, worth = gather_by_name(bank, task.names, mask, bank.weights * value)
@@ -170,8 +176,11 @@ class EvidenceGraph(nn.Module):
         return EvidenceAnswer(mean, variance, weight, bank, now)
 
     def _entries(self, task: Task, total: Tensor, count: Tensor, now: Tensor) -> Bank:
-        """What T steps leave behind: without names every picture; by name the mean of each class's supports and, beside
-        it, a place for the mean of its queries as answered."""
+        """What T steps leave behind: without names every picture, or each class with its queries; by name the mean of
+        each class's supports and, beside it, a place for the mean of its queries as answered."""
+        if task.names is None and self.reading.together:
+            whole, pictures = self._with_queries(task, total, count)
+            return memory_bank.made(F.normalize(whole, dim=-1), CLASS, now, weights=pictures)
         if task.names is None:
             return memory_bank.made(torch.cat([task.support, task.query], 2), PICTURE, now)
         kinds = torch.tensor([CLASS_SUPPORTS, CLASS_QUERIES], device=now.device).repeat_interleave(task.n_way)
@@ -203,6 +212,8 @@ class EvidenceGraph(nn.Module):
 
     def _layers(self, task: Task, bank: Bank, mask: Tensor, total: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         """Node updates: state (T, B, N, d) and the evidence behind it (T, B, N), to which queries add none."""
+        if task.names is None and self.reading.together:
+            return self._join_classes(task, bank, mask, total, evidence)
         state, weight, reading = total / evidence[..., None], evidence, self.reading
         for _ in range(self.n_layers):
             gathered, weight, company = total, evidence, torch.zeros_like(evidence)
@@ -216,6 +227,25 @@ class EvidenceGraph(nn.Module):
                 gathered, weight = gathered + reading.past_picture * joined, weight + reading.past_picture * share
             state = gathered / (weight + company)[..., None]
         return state, weight
+
+    def _with_queries(self, task: Task, total: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums and counts of each class with the queries that join it, round after round, in this task alone."""
+        whole, pictures = total, evidence
+        for _ in range(self.n_layers):
+            answer = (self.reading.sharpness * cosines(task.query, whole)).softmax(-1)
+            joined, company = class_sums(task.query, self.reading.query * answer)
+            whole, pictures = total + joined, evidence + company
+        return whole, pictures
+
+    def _join_classes(
+        self, task: Task, bank: Bank, mask: Tensor, total: Tensor, evidence: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """`_layers` where memory holds classes: each joins what it looks like, or none, once: rounds would drift."""
+        whole, pictures = self._with_queries(task, total, evidence) if self.transductive else (total, evidence)
+        logits = 2 * self.reading.sharpness * likeness(F.normalize(whole, dim=-1), bank)
+        joined, share = join_by_content(bank, mask * bank.weights, logits, self._refusal(mask))
+        joined, share = self.reading.past_picture * joined, self.reading.past_picture * share
+        return (whole + joined) / (pictures + share)[..., None], evidence + share
 
     def _project(self, features: Tensor) -> Tensor:
         """Unit vectors under the learned metric. (..., inputs) -> (..., width)"""

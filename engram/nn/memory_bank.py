@@ -13,8 +13,13 @@ from torch import Tensor
 
 from engram.errors import EngramError
 
-SUPPORT, QUERY, PICTURE, CLASS_SUPPORTS, CLASS_QUERIES = range(5)
-KINDS = ("supports", "queries", "pictures", "supports of a class together", "queries of a class together")
+SUPPORT, QUERY, PICTURE, CLASS_SUPPORTS, CLASS_QUERIES, CLASS = range(6)
+KINDS = (
+    "supports",
+    "queries",
+    "pictures",
+    *(f"{what} of a class together" for what in ("supports", "queries", "pictures")),
+)
 
 
 class Bank(NamedTuple):

@@ -31,9 +31,9 @@ CAPTION = "Audit"
 """what the description of a figure begins with"""
 """left end of the figure's axis; smaller effects are drawn there"""
 NOTE = (
-    "Effect: exact probes, the largest change of any probability, against a tolerance; statistical probes, a "
-    "difference of accuracies in points ± its 99.9 % interval. A leak is a dependence that the method's card does not "
-    "declare, or that lets the order of queries tell their labels."
+    "Effect of exact probes: the largest change of any probability, against a tolerance. Effect of statistical probes: "
+    "a difference of accuracies in points ± its 99.9 % interval. A leak is a dependence that the method's card does "
+    "not declare, or through which query order reveals the label."
 )
 NO_AUDITS = "No audits are recorded yet."
 EVERY = "all"

@@ -29,9 +29,8 @@ MOST_TOLD = 4
 WORDS = {"backbone.name": "backbone", "backbone.weights": "starting weights", "train.sequences": "batch size"}
 WORDS |= {"data.n_shot": "training shots", "data.n_query": "training queries"}
 BESIDE_NOTE = (
-    "In brackets ours minus the paper's, from the same weights asked as the paper's figure was (BatchNorm statistics, "
-    "queries per class, query order, as far as these are known); where that is not recorded, in what the "
-    "protocols differ."
+    "In brackets: ours minus the paper's under the paper's protocol (BatchNorm statistics, queries per class, query "
+    "order, as far as these are known); if that is not recorded, how the protocols differ."
 )
 
 

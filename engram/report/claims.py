@@ -23,8 +23,8 @@ VALIDATION = ("iteration", "validation_accuracy", "validation_interval")
 VERDICTS = (CONFIRMED, NOT_CONFIRMED, UNDECIDED, NOT_TESTABLE)
 NOTE = (
     "Confirmed: every deciding test shows the effect outside its 95 % interval. Not confirmed: the records show no "
-    "such effect at the scale they were run at, which the finding states. Cannot be decided: it is measured, and the "
-    "noise of what is measured allows both answers. Not testable here: a record is missing, or nothing measures it."
+    "such effect at the scale they were run at, which the finding states. Cannot be decided: it was measured, but the "
+    "noise allows both answers. Not testable here: a record is missing, or nothing measures it."
 )
 
 

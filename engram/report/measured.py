@@ -190,9 +190,9 @@ def _test(content: dict[str, Any]) -> Table[Any]:
     reject = content["rejection"]
     note = (
         f"`{_engine(content['engine'])}`, {content['tasks']} tasks of 5 test classes; ECE: expected calibration "
-        f"error. Pictures of the task told from those of five other classes, with 5 pictures of each class: area "
-        f"under the ROC curve of familiarity {reject['auroc']:.3f} ± {reject['interval']:.3f}, of the largest class "
-        f"probability {reject['auroc_of_probability']:.3f}."
+        f"error. Telling pictures of the task from those of five other classes, with 5 pictures of each class: the "
+        f"area under the ROC curve is {reject['auroc']:.3f} ± {reject['interval']:.3f} with familiarity and "
+        f"{reject['auroc_of_probability']:.3f} with the largest class probability."
     )
     return Table(columns, [(n, label, found[key]) for n, found in shots for key, label in ANSWERS.items()], note=note)
 
@@ -226,8 +226,8 @@ def _rounds(content: dict[str, Any]) -> Table[Any]:
         return Column(str(place + 1), lambda row: percent(row[place], digits=1))
 
     note = (
-        f"Each round `partial_fit` adds one picture of each of 5 test classes; from the first to the last that is "
-        f"worth {100 * (found[-1] - found[0]):.1f} points."
+        f"Each round `partial_fit` adds one picture of each of 5 test classes; from the first to the last round "
+        f"accuracy rises by {100 * (found[-1] - found[0]):.1f} points."
     )
     return Table((Column("Round", lambda row: "Accuracy, %"), *map(accuracy, range(len(found)))), [found], note=note)
 

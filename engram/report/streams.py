@@ -20,10 +20,10 @@ from engram.report.table import Column, Table, percent
 PARTS = ("table", "paired")
 NO_STREAMS = "No streams are recorded yet."
 TABLE_NOTE = (
-    "Accuracy in % over the last quarter of a stream of T tasks, ± its 95 % interval over streams; the newest record "
-    "of each cell, by its link. miniImageNet, 5-way 1-shot, 15 queries per class, shuffled, all test classes. "
-    "Transductive: the queries of the task at hand inform one another. EGNN, ProtoNet and CML-BGNN by slot or without "
-    "history read no names: they answer named streams as they do anonymous ones and stand there once."
+    "Accuracy in % over the last quarter of a stream of T tasks, ± its 95 % interval over streams; each cell links to "
+    "its newest record. miniImageNet, 5-way 1-shot, 15 queries per class, shuffled, all test classes. "
+    "Transductive: the queries of a task inform each other. EGNN, ProtoNet and CML-BGNN, by slot or without history, "
+    "do not use names. They answer named and anonymous streams alike and are listed once, under anonymous."
 )
 PAIRED_NOTE = (
     "Mean over streams of the difference in the last quarter, in points, ± its 95 % interval; both systems answered "

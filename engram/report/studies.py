@@ -19,7 +19,7 @@ from engram.studies.schema import Row, Study
 DOCS, REPORT = ("docs",), ("report",)
 STUDY_NOTE = (
     "Ours: accuracy in %, ± its 95 % interval over tasks and, with several seeds, over seeds. "
-    f"{BESIDE_NOTE} Short: fewer iterations than the paper's schedule, no fair test of a published figure."
+    f"{BESIDE_NOTE} Short: fewer iterations than the paper's schedule, not a fair test of a published figure."
 )
 
 

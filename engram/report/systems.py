@@ -21,9 +21,9 @@ from engram.studies.schema import Row, Study
 SYSTEMS_NOTE = (
     "Paper: the figure in the table of the CML-BGNN paper; published: that of the system's own paper or code. "
     f"{BESIDE_NOTE} "
-    "Milliseconds per iteration: of a step that has the device to itself (`benchmarks/train_step.py`); with ~ of the "
-    "run, without validation and with whatever shared the device. Audit: the newest of the recipe, else of the "
-    "method's recipe that is named."
+    "Milliseconds per iteration: of a step alone on the device (`benchmarks/train_step.py`); with ~, of the run itself "
+    "without validation, possibly on a shared device. Audit: the newest one of the recipe, else of the recipe named "
+    "there."
 )
 REGIME = {
     "history": None, "transductive": True, "statistics": "running", "query_statistics": "with_support",
@@ -164,7 +164,7 @@ def ours_like_paper(cell: Filled, runs: str) -> tuple[str, str]:
         return DASH, ""
     figure = percent(beside.figure.mean, beside.figure.interval)
     if beside.apart:
-        return DASH, f"asked otherwise, ours is {figure}: {beside.apart}"
+        return DASH, f"under another protocol, ours is {figure}: {beside.apart}"
     return linked(figure, beside.answer.record, runs), _remark(cell)
 
 

@@ -16,8 +16,8 @@ from engram.report.table import Column, Table
 
 NOTE = (
     "Nearest centroid on validation classes, 5-way 1-shot, 15 queries per class, one view of each picture. Best: the "
-    "greatest of all validations, which chose the weights, and where in the schedule it was met. End: with the rate "
-    "all but 0."
+    "highest validation accuracy, which chose the weights, and at which share of the schedule. End: the last "
+    "validation, when the rate is almost 0."
 )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from toy_run import make_stores, train_stage_one
 from toy_store import make_store
 
 from engram.data.store import Store
@@ -14,6 +16,7 @@ from engram.errors import EngramError
 from engram.evaluation.bench import bench
 from engram.evaluation.source import model_name, resolve_model
 from engram.ledger import RunRecord, record_path
+from engram.models.features import write_features
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +99,16 @@ def test_what_a_recipe_freezes_is_asked_as_it_is(tmp_path: Path) -> None:
         resolve_model("proto_net", of_imagenet(tmp_path, normalisation="unit")).build(store)
     with pytest.raises(EngramError, match="'imagenet' are those of efficientnet_lite0, not of conv4"):
         resolve_model("proto_net", of_imagenet(tmp_path, backbone="conv4")).build(store)
+
+
+def test_a_model_answers_from_the_features_its_own_encoder_wrote_and_from_no_others(tmp_path: Path) -> None:
+    run, other = (train_stage_one(tmp_path / name) for name in ("run", "other"))
+    images = make_stores()["val"]
+    made = write_features(
+        run, tmp_path / "features", splits=("val",), stores={"val": images}, device="cpu", quiet=True, dtype="float32"
+    )["val"]
+    how = {"results": tmp_path, "progress": False, "device": "cpu", "split": "val", "n_sequences": 10}
+    first, second = (bench(run, store=store, **how)[1][0].outcomes.probabilities for store in (images, made))  # type: ignore[arg-type]
+    assert np.abs(first - second).max() < 1e-4 and first.std() > 0.05
+    with pytest.raises(EngramError, match="was trained on images of 1x10x10 but those of toy are 5"):
+        bench(other, store=made, **how)  # type: ignore[arg-type]

@@ -102,6 +102,7 @@ def test_it_learns_to_tell_classes_apart() -> None:
 
 def test_every_setting_of_the_reading_changes_the_answer() -> None:
     changes = {"sharpness": 3.0, "query": 0.0, "past_picture": 0.6, "refusal": -0.5, "crowd": 0.9, "node": 1.0}
+    changes |= {"together": True, "scale": 14.0}
     for key, value in (*changes.items(), ("past_query", 0.9)):
         episodes = batch(named=key == "past_query").episodes
         with torch.no_grad():
@@ -120,9 +121,11 @@ def test_samples_average_to_the_expectation() -> None:
 def test_bad_settings_and_sequences_are_refused() -> None:
     with pytest.raises(EngramError, match=r"^gamma = 1.0 needs train_samples of at least 2, not 1; or set gamma = 0"):
         build(train_samples=1)
-    for key in ("n_layers", "width", "capacity"):
-        with pytest.raises(EngramError, match=rf"^\[method\] {key} = 0 but at least 1 is needed"):
-            build(**{key: 0})
+    for key, least in (("n_layers", 1), ("width", 0), ("capacity", 1)):
+        with pytest.raises(EngramError, match=rf"^\[method\] {key} = {least - 1} but at least {least} is needed"):
+            build(**{key: least - 1})
+    with pytest.raises(EngramError, match=r"^\[method\] scale = 0.0 .* it must be above 0"):
+        build(scale=0.0)
     mixed = TrainBatch(*(one + other for one, other in zip(_parts(batch(1)), _parts(batch(1, 3)), strict=True)))
     with pytest.raises(EngramError, match="a sequence of 2 steps has 2 shapes; history needs one"):
         build().loss(mixed)

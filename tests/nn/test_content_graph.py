@@ -74,9 +74,9 @@ def distance(first: Sequence[Prediction], second: Sequence[Prediction]) -> float
 
 
 @BOTH
-@pytest.mark.parametrize("capacity", [1000, 25])
-def test_all_at_once_equals_step_by_step_and_any_pieces(named: bool, capacity: int) -> None:
-    model, episodes = method(capacity), stream(9, named)
+@pytest.mark.parametrize(("capacity", "together"), [(1000, False), (25, False), (1000, True), (15, True)])
+def test_all_at_once_equals_step_by_step_and_any_pieces(named: bool, capacity: int, together: bool) -> None:
+    model, episodes = method(capacity, together=together), stream(9, named)
     whole = ask(model, episodes)
     for cuts in (range(1, 9), (1,), (4,), (2, 3, 7)):
         pieces = ask(model, episodes, *cuts)
@@ -100,6 +100,15 @@ def test_the_oldest_task_is_forgotten_as_a_whole(named: bool) -> None:
     assert distance(last[-1:], ask(roomy, episodes[-k:])[-1:]) > 1e-4
     entries = [p.history[0].shape[1] for p in last]
     assert entries == [min(t + 1, k) * PER_STEP[named] for t in range(12)]
+
+
+def test_a_task_without_names_leaves_one_entry_for_each_class_where_it_is_remembered_together() -> None:
+    pictures, classes, episodes = method(), method(together=True), stream(3, False)
+    last = ask(classes, episodes)[-1]
+    assert last.history[0].shape[1] == 3 * episodes[0].n_way
+    assert torch.allclose(last.history[0].norm(dim=-1), torch.tensor(1.0), atol=1e-5)
+    with pytest.raises(EngramError, match="remembers pictures but the history holds pictures of a class together"):
+        ask(pictures, episodes, history=last.history)
 
 
 def permuted(episode: Episode, seed: int) -> tuple[Episode, Tensor]:

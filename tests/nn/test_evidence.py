@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engram.nn.evidence import EvidenceGraph, Reading, Task, gather_by_name
 from engram.nn.evidence import join_by_content as join
-from engram.nn.memory_bank import CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank, empty, visible
+from engram.nn.memory_bank import CLASS, CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank, empty, visible
 
 N_WAY, N_SHOT, N_QUERY, BATCH, INPUTS, WIDTH = 3, 2, 4, 2, 6, 5
 
@@ -111,6 +111,18 @@ def choice(vector: np.ndarray, states: list[np.ndarray], sharpness: float, refus
     return softmax([sharpness * c for c in (cosines if refusal is None else [*cosines, refusal])])
 
 
+def with_queries(
+    model: EvidenceGraph, queries: list[np.ndarray], sums: list[np.ndarray], counts: list[float]
+) -> tuple[list[np.ndarray], list[float]]:
+    """Classes with the queries of their task, one query at a time in each round."""
+    whole, pictures = list(sums), list(counts)
+    for _ in range(model.n_layers):
+        shares = [model.reading.query * choice(q, whole, model.reading.sharpness) for q in queries]
+        whole = [sums[c] + sum(s[c] * q for s, q in zip(shares, queries, strict=True)) for c in range(len(sums))]
+        pictures = [counts[c] + sum(float(s[c]) for s in shares) for c in range(len(sums))]
+    return whole, pictures
+
+
 def slow(model: EvidenceGraph, task: Task, b: int, capacity: int) -> list[tuple[np.ndarray, list[float]]]:
     """One stream, one step after another, one picture and one entry at a time: means (Q, N) and evidence of classes."""
     metric, centre = model.metric.weight.detach().double().numpy(), model.centre.detach().double().numpy()
@@ -124,7 +136,8 @@ def slow(model: EvidenceGraph, task: Task, b: int, capacity: int) -> list[tuple[
         )
         labels, pictures = task.labels[t, b].tolist(), supports + queries
         names = None if task.names is None else task.names[t, b].tolist()
-        per_step = len(supports) + len(queries) if names is None else 2 * task.n_way
+        per_step = len(pictures) if names is None else 2 * task.n_way
+        per_step = task.n_way if names is None and reading.together else per_step
         seen = [e for e in memory if t - e.step <= capacity // per_step]
         refusal = reading.refusal + reading.crowd * np.log(max(1, len(seen))) / (2 * reading.sharpness)
         if names is None and seen:
@@ -142,13 +155,23 @@ def slow(model: EvidenceGraph, task: Task, b: int, capacity: int) -> list[tuple[
             if names is not None and e.name in names and e.kind == CLASS_SUPPORTS:
                 known[names.index(e.name)] = known[names.index(e.name)] + e.weight * e.vector
                 worth[names.index(e.name)] += e.weight
-        then = [k / w for k, w in zip(known, worth, strict=True)]
+        then = with_queries(model, queries, known, worth)[0] if reading.together else list(known)
         for e in seen:  # and past queries, as they were answered
             if names is not None and e.name in names and e.kind == CLASS_QUERIES:
                 known[names.index(e.name)] = known[names.index(e.name)] + reading.past_query * e.weight * e.vector
                 worth[names.index(e.name)] += reading.past_query * e.weight
         state, evidence = [k / w for k, w in zip(known, worth, strict=True)], list(worth)
-        for _ in range(model.n_layers):
+        by_classes = names is None and reading.together
+        if by_classes:
+            whole, size = with_queries(model, queries, sums, counts)
+            own = [Remembered(unit(whole[c]), size[c], -1, CLASS, t) for c in range(task.n_way)]
+            start, behind = (whole, size) if model.transductive else (sums, counts)
+            shares = [e.weight * choice(e.vector, start, 2 * reading.sharpness, refusal) for e in seen]
+            joined = [sum(s[c] * e.vector for s, e in zip(shares, seen, strict=True)) for c in range(task.n_way)]
+            share = [reading.past_picture * sum(float(s[c]) for s in shares) for c in range(task.n_way)]
+            state = [(start[c] + reading.past_picture * joined[c]) / (behind[c] + share[c]) for c in range(task.n_way)]
+            evidence = [counts[c] + share[c] for c in range(task.n_way)]
+        for _ in range(0 if by_classes else model.n_layers):
             gathered, evidence, company = list(known), list(worth), [0.0] * task.n_way
             for q in queries if model.transductive else []:
                 for c, share in enumerate(choice(q, state, reading.sharpness)):
@@ -162,6 +185,9 @@ def slow(model: EvidenceGraph, task: Task, b: int, capacity: int) -> list[tuple[
             state = [gathered[c] / (evidence[c] + company[c]) for c in range(task.n_way)]
         mean = np.array([[scale * float(q @ unit(h)) + bias for h in state] for q in queries])
         answers.append((mean, evidence))
+        if by_classes:
+            memory += own
+            continue
         if names is None:
             memory += [Remembered(picture, 1.0, -1, PICTURE, t) for picture in pictures]
             continue
@@ -175,13 +201,15 @@ def slow(model: EvidenceGraph, task: Task, b: int, capacity: int) -> list[tuple[
 
 @pytest.mark.parametrize("capacity", [1000, 20])
 @pytest.mark.parametrize("transductive", [True, False])
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize(("named", "node"), [(True, 0.0), (False, 0.0), (False, 0.8)])
 @torch.no_grad()
 def test_all_steps_at_once_equal_one_picture_at_a_time(
-    named: bool, node: float, transductive: bool, capacity: int
+    named: bool, node: float, together: bool, transductive: bool, capacity: int
 ) -> None:
     """Readings far from the defaults, so that each of them shows."""
     reading = Reading(3.0, query=0.6, past_query=0.4, past_picture=0.7, refusal=0.2, crowd=0.4, node=node)
+    reading = replace(reading, together=together, node=0.0 if together else node)
     model, task = graph(2, transductive, reading), random_task(5, named)
     answer = model(task, nothing(), capacity)
     for b in range(BATCH):

@@ -95,8 +95,8 @@ def test_test_rounds_and_speed(tmp_path: Path) -> None:
     shots = {"5": {"default": FIGURES, "temperature 1": FIGURES, "transductive": FIGURES}}
     reject = {"auroc": 0.7, "interval": 0.01, "auroc_of_probability": 0.5}
     write_own(tmp_path, "test.glyphs.a", engine="good", shots=shots, rejection=reject, rounds=[0.5, 0.62])
-    assert "familiarity 0.700 ± 0.010" in own_section("test.glyphs", "results/runs", tmp_path)
-    assert "worth 12.0 points" in own_section("rounds.glyphs", "results/runs", tmp_path)
+    assert "0.700 ± 0.010 with familiarity" in own_section("test.glyphs", "results/runs", tmp_path)
+    assert "rises by 12.0 points" in own_section("rounds.glyphs", "results/runs", tmp_path)
     assert own_section("speed", "results/runs", tmp_path) == "Not measured yet."
     speed = {"cold_seconds": 3.0, "warm_seconds": 0.2, "pictures_per_second": 200.0, "page_seconds": 4.0}
     write_own(tmp_path, "speed.a", device="cpu, 2 threads", load_average=0.3, **speed)

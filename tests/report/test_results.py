@@ -200,7 +200,7 @@ def test_a_line_for_each_answer_with_its_seed_training_and_record(tmp_path: Path
     asked = add_record(tmp_path, QUICK, 0.5, ask={"slot_order": "shuffled"}, number=4, trained_by=new.run_id)
     failed = add_record(tmp_path, QUICK, number=5, status="failed")
     found = lines([old, new, other, asked, failed])
-    assert [line["seed"] for line in found] == ["111", "111", "222"]  # slots shuffled first, then in class order
+    assert [line["seed"] for line in found] == ["111", "111", "222"]  # queries shuffled first, then in class order
     bench, train, _ = found
     assert bench["iterations"] == train["iterations"] == str(new.training["iterations"])
     assert train["accuracy_percent"] == f"{100 * new.evaluations[0].metrics['accuracy']:.2f}"

@@ -19,7 +19,7 @@ from engram.studies import load_study
 def test_rows_not_run_give_the_command_and_rows_without_recipe_say_so(tmp_path: Path) -> None:
     table = study_table(load_study("table1"), cells_of(tmp_path, "table1"), "runs", "docs").markdown()
     assert "not run: `engram reproduce table1 --scale paper`" in table
-    assert re.search(r"\| CML-BGNN \(slots.*88\.62 ± 0\.43 \| not run: `engram reproduce table1 --scale short`", table)
+    assert re.search(r"\| CML-BGNN \(quer.*88\.62 ± 0\.43 \| not run: `engram reproduce table1 --scale short`", table)
     add_record(tmp_path, "cml_bgnn/mini_5w1s_10k", status="failed", error="out of memory")
     cells = cells_of(tmp_path, "table1")
     assert "failed: out of memory" in study_table(load_study("table1"), cells, "runs", "docs").markdown()

@@ -81,5 +81,5 @@ def test_same_protocol_gives_a_figure_and_another_a_note(tmp_path: Path) -> None
     assert "](results/runs/gnn.mini_5w1s_short." in rows["GNN"][2] and " steps, 3 min" in rows["GNN"][3]
     assert rows["CML-BGNN"][2] == f"{DASH} <sup>1</sup>" and rows["CML-BGNN"][3].startswith("**70,000 steps")
     assert rows["CML-BGNN, class order"][2].endswith("<sup>2</sup>")
-    assert "<sup>1</sup> asked otherwise, ours is " in table and "class-order in the paper, shuffled here" in table
+    assert "<sup>1</sup> under another protocol, ours" in table and "class-order in the paper, shuffled here" in table
     assert "<sup>2</sup> query order reveals the label" in table
