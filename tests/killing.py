@@ -206,9 +206,6 @@ class _File:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._file)
-
 
 @contextmanager
 def _counted(place: int, happen: Callable[..., None], lasting: bool = False) -> Iterator[list[str]]:

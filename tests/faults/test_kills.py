@@ -16,7 +16,7 @@ from toy_run import RECIPE, changed, go, make_stores
 
 from engram.classifier import FewShotClassifier
 from engram.data.formats.form import SplitSource
-from engram.data.store import FILES, Store, verify
+from engram.data.store import Store, verify
 from engram.data.writing import build
 from engram.ledger import new_record, read_ledger, record_path, write_record
 from engram.models.checkpoint import load
@@ -113,8 +113,6 @@ def test_kills(kind: str, tasks: dict[str, Task], tmp_path: Path, tally: Callabl
     tried = check_kills(tmp_path, tasks[kind], lambda place: place % step == step // 2, 1 if sample else 100)
     tally(f"kills: {kind}", tried)
     assert tried > 1
-    left = [path for path in (tmp_path / "whole").rglob(".*") if path.name != ".saving" and set(FILES) & {path.name}]
-    assert not left
 
 
 @pytest.mark.parametrize("kind", KINDS)
