@@ -1,7 +1,7 @@
 # make run: environment + quickstart; make test: all tests; make lint: ruff and mypy; make docs: the site, in site/
 # make test-extras: the tests that need ONNX, Ray or the page, in an environment of their own
 # make test-slow: five trainings, each by one process and by two
-# make test-faults: every mutation of every kind of file, of which make test tries a few
+# make test-faults: kills, failing disks and changed bytes for every kind of file, of which make test tries a few
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := .venv-extras/bin

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import tyro
 
+from engram import flags
 from engram.commands.measure import audit, bench, compare, picture
 from engram.commands.own import demo, forget, predict, remember, suggest
 from engram.commands.run import attach, features, pack, quickstart, reproduce, train
@@ -37,11 +38,12 @@ def main() -> None:
     if SILENT:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
-        app.cli(
-            prog="engram",
-            description="Few-shot learning that remembers.",
-            config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
-        )
+        with flags.NAMED:
+            app.cli(
+                prog="engram",
+                description="Few-shot learning that remembers.",
+                config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
+            )
         sys.stdout.flush()
     except EngramError as error:
         _end(f"engram: {error}", 2)

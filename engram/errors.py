@@ -6,9 +6,16 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from math import inf
 
+LONGEST = 2000
+"""characters of a sentence: a forged file may have a key of thousands"""
+
 
 class EngramError(Exception):
     """Bad input, told in one sentence. The command line prints it without a traceback and exits with status 2."""
+
+    def __init__(self, sentence: object = "") -> None:
+        text = str(sentence)
+        super().__init__(text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 4 :]}")
 
 
 class EngramWarning(UserWarning):

@@ -6,14 +6,17 @@ import errno
 import json
 import os
 import stat
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, cast
 
-UNPACKING = (zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""what a damaged archive raises beside OSError and ValueError"""
+from engram.errors import EngramError
+
+UNPACKING = (zipfile.BadZipFile, zlib.error, NotImplementedError, tokenize.TokenError, SyntaxError)
+"""what a damaged archive, or the header of an array, raises beside OSError and ValueError"""
 MOST_BYTES = 256 * 2**20
 """of a file that is read whole: no picture, list or record comes near"""
 
@@ -33,7 +36,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size} bytes where {most} are admitted", str(path))
-        return stream.read(most)
+        return stream.read(size)  # not ``most``: room is made for as much as is asked for
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
@@ -57,6 +60,21 @@ def check_zip(stream: IO[bytes], most: int = 2**30, times: int = 0) -> None:
     stream.seek(0)
     if announced > (times * held + 2**20 if times else most):
         raise ValueError(f"it announces {announced} bytes in a file of {held}")
+
+
+def check_overwritable(path: Path, suffix: str, mark: str) -> None:
+    """Refuse a file to write by its name, and one that is there without the ``mark`` that ours begin with."""
+    if path.suffix != suffix or path.is_dir():
+        raise EngramError(f"{path} cannot be written: its name must end in {suffix}")
+    if not os.path.lexists(path):
+        return
+    try:
+        with open_regular(path) as stream:
+            head = stream.read(1000).decode(errors="replace")
+    except OSError as error:
+        raise EngramError(f"{path} cannot be written over: {error.strerror}") from error
+    if head and mark not in head:
+        raise EngramError(f"{path} exists and Engram did not write it, so it is kept: name another file")
 
 
 def remove_own(folder: Path, own: Iterable[str]) -> None:

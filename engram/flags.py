@@ -7,12 +7,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from tyro.conf import Positional, arg
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from engram.errors import EngramError
 from engram.protocol import ASKED, CHOICES, KEYS, Protocol
 
 _OF_RECIPE = "(default: the recipe's)"
 FLAT = arg(name="")
 """fields of a dataclass are flags of their own, without its name before them"""
+
+NAMED = ConstructorRegistry()
+"""how paths are read while a command line is: pathlib would take an empty one for this folder"""
+
+
+@NAMED.primitive_rule
+def _path(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
+    def named(words: list[str]) -> Path:
+        if not words[0].strip():
+            raise EngramError("the name of a file or folder is empty: give one, or . for this folder")
+        return Path(words[0])
+
+    if kind.type is not Path:
+        return None
+    return PrimitiveConstructorSpec(1, "PATH", named, lambda value: isinstance(value, Path), lambda path: [str(path)])
+
 
 Device = Annotated[str, arg(metavar="DEVICE", help="auto, cpu, cuda or cuda:1")]
 Folder = Annotated[Path, arg(metavar="FOLDER")]

@@ -1,5 +1,6 @@
 """What a misspelt name and a setting that cannot work are told."""
 
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -30,3 +31,9 @@ def test_the_first_setting_that_cannot_work_is_named_with_its_value() -> None:
         check_within(settings, share=0)
     with pytest.raises(EngramError, match="rate = 2.0 but it must be below 1"):
         check_settings(settings, ("steps", True, "it must be whole"), ("rate", settings.rate < 1, "it must be below 1"))
+
+
+def test_a_sentence_of_thousands_of_characters_is_cut_in_its_middle() -> None:
+    told = str(EngramError(f"unknown key '{'x' * 9000}': give another"))
+    assert len(told) < 2000 and told.startswith("unknown key 'xx") and told.endswith(": give another")
+    assert str(EngramError("as it is")) == "as it is" and pickle.loads(pickle.dumps(EngramError("a"))).args == ("a",)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engram.files import read_bytes, read_json, remove_own
+from engram.errors import EngramError
+from engram.files import check_overwritable, read_bytes, read_json, remove_own
 
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
@@ -39,3 +40,16 @@ def test_only_files_of_ours_are_deleted(tmp_path: Path) -> None:
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*") if not path.is_relative_to("link"))
     assert "mixed/notes.txt" in left and "far/a.npy" in left and "mixed/a.npy" not in left
     assert not (tmp_path / "own").exists()
+
+
+def test_only_files_of_ours_are_written_over(tmp_path: Path) -> None:
+    page, ours = tmp_path / "page.html", "<title>Engram"
+    check_overwritable(page, ".html", ours)
+    for content in ("", f"<html>{ours}</title>"):
+        page.write_text(content)
+        check_overwritable(page, ".html", ours)
+    page.write_text("<html>mine")
+    (tmp_path / "link.html").symlink_to("/dev/zero")
+    for name, told in (("page.html", "did not write it"), ("page.md", r"end in \.html"), ("link.html", "no.* regular")):
+        with pytest.raises(EngramError, match=told):
+            check_overwritable(tmp_path / name, ".html", ours)

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from engram import cli
 from engram.flags import Asked, AskedInAudit
 from engram.protocol import ASKED, CHOICES, KEYS
 
@@ -26,3 +27,12 @@ def test_a_flag_says_what_its_key_says_and_names_its_choices(key: str) -> None:
     assert flag.help == KEYS[key].says
     if OF_KEY[key].default is None and key in CHOICES:
         assert flag.metavar == "{" + ",".join(map(str, CHOICES[key])) + "}"
+
+
+@pytest.mark.parametrize("words", [["attach", "", "b", "c"], ["train", "a", "--out", " "], ["bench", "a", "--data="]])
+def test_an_empty_name_is_not_this_folder(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.sys, "argv", ["engram", *words])
+    told: list[str] = []
+    monkeypatch.setattr(cli, "_end", lambda sentence, status: told.append(sentence))
+    cli.main()
+    assert told == ["engram: the name of a file or folder is empty: give one, or . for this folder"]

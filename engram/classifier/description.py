@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ from torch import Tensor
 
 from engram.classifier import disk
 from engram.errors import EngramError
+from engram.files import read_bytes, read_json
+from engram.models.checkpoint import MOST_BYTES
+from engram.models.run_state import MOST_NUMBERS
+from engram.structure import check_types
 
 FORMAT_VERSION = 2
 """1: classes and memory lay in files of their own, which were written whole each time"""
@@ -30,7 +36,7 @@ def sealed(description: dict[str, Any]) -> bytes:
 def description_of(folder: Path) -> dict[str, Any]:
     path = folder / DESCRIPTION
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
         version = raw["format_version"]
         digest = raw.pop("digest")
     except FileNotFoundError as error:
@@ -39,19 +45,41 @@ def description_of(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise EngramError(f"{path} cannot be read as a saved classifier ({error}): save it again") from error
     if version not in range(1, FORMAT_VERSION + 1):
-        made = raw.get("versions", {}).get("engram", "unknown")
+        versions = raw.get("versions")
+        made = versions.get("engram") if isinstance(versions, dict) else "unknown"
         raise EngramError(
             f"{path} has format version {version}, written by Engram {made}, but this Engram reads up to "
             f"{FORMAT_VERSION}: use that version, or fit again"
         )
     if hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest() != digest:
         raise EngramError(f"{path} was changed after it was saved: restore it, or save the classifier again")
+    _check_seeing(raw, path)
     return dict(raw)
+
+
+@dataclass(frozen=True)
+class _Seeing:
+    """How pictures are prepared, as far as a file says it."""
+
+    image_shape: tuple[int, ...] = (3, 84, 84)
+    crop: float | None = None
+    light_ink: bool = False
+    transductive: bool = False
+    view: bool = False
+
+
+def _check_seeing(raw: dict[str, Any], path: Path) -> None:
+    check_types(raw, _Seeing, str(path))
+    shape, crop = raw.get("image_shape", ()), raw.get("crop")
+    if len(shape) != 3 or min(shape) < 1 or math.prod(shape) > MOST_NUMBERS:
+        raise EngramError(f"{path}: image_shape = {shape} is no size of a picture: save the classifier again")
+    if crop is not None and not 0 < crop <= 1:
+        raise EngramError(f"{path}: crop = {crop} is no share of a picture: save the classifier again")
 
 
 def tensors_of(path: Path, expected: str | None) -> dict[str, Tensor]:
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, MOST_BYTES)
         if hashlib.sha256(data).hexdigest() != expected:
             raise EngramError(f"{path} is damaged or was changed ({len(data)} bytes): restore it, or save again")
         return tensors_from_bytes(data)

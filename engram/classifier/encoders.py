@@ -201,10 +201,13 @@ def _onnx(file: str) -> PictureEncoder:
     except Exception as error:  # of onnxruntime, with classes of its own
         raise EngramError(f"{file} is no graph that onnxruntime can run ({str(error).splitlines()[0]})") from error
     given, said = session.get_inputs()[0], session.get_modelmeta().custom_metadata_map.get("preprocessing", "{}")
-    stated: dict[str, Any] = json.loads(said)
     side = given.shape[-1] if len(given.shape) == 4 and isinstance(given.shape[-1], int) else 224
-    mean, std = stated.get("mean", IMAGENET[0]), stated.get("std", IMAGENET[1])
-    scaled = Scaled(mean, std, plain=given.type == "tensor(uint8)")
+    try:
+        stated: dict[str, Any] = json.loads(said)
+        mean, std = stated.get("mean", IMAGENET[0]), stated.get("std", IMAGENET[1])
+        scaled = Scaled(mean, std, plain=given.type == "tensor(uint8)")
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise EngramError(f"{file} states a preprocessing that is none ({error}): export it again") from error
     return PictureEncoder(_Session(session, content), scaled, side, stated.get("crop", CROP))
 
 

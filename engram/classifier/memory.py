@@ -105,8 +105,10 @@ class Memory:
                 f"compares pictures themselves: give fewer, or take an engine that compares features"
             )
 
-    def check(self) -> None:
-        """Refuse parts that do not belong together."""
+    def check(self, image_shape: tuple[int, ...] = ()) -> None:
+        """Refuse parts that do not belong together, and where given pictures of another shape."""
+        if image_shape and len(self.items) and tuple(self.items.shape[1:]) != image_shape:
+            raise ValueError(f"its pictures have the shape {tuple(self.items.shape[1:])}, not {image_shape}")
         counts = {len(self.items), len(self.labels), len(self.tasks), len(self.digests)}
         present = torch.zeros(0) if not len(self.labels) or self.labels.min() < 0 else torch.bincount(self.labels)
         if len(counts) > 1 or len(present) != len(self.classes) or not bool((present > 0).all()):

@@ -68,8 +68,9 @@ def open_engine(
         eye = Eye(encoder, checkpoint.recipe, checkpoint.state.image_shape, crop)
         return _on_encoder(name, eye, fitting, settings or {}, transductive, where)
     recipe = _with_settings(checkpoint.recipe, settings or {}, transductive)
-    method = build_method(recipe, checkpoint.state.image_shape, where, "fp32")
-    _load(method, checkpoint.tensors("weights"), f"the weights in {checkpoint.folder}")
+    held = checkpoint.tensors("weights")
+    method = build_method(recipe, checkpoint.state.image_shape, where, "fp32", held)
+    _load(method, held, f"the weights in {checkpoint.folder}")
     extras = _boxed_extras(boxed, name, transductive)
     return Engine(method.eval(), recipe, checkpoint.state.image_shape, crop=crop, **extras)
 

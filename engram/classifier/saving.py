@@ -186,7 +186,8 @@ def _loaded(kind: type[FewShotClassifier], raw: dict[str, Any], folder: Path, de
             classifier.memory_ = Memory(tuple(raw["classes"]), parts["items"], parts["labels"], parts["tasks"])
         else:
             classifier.memory_ = open_store(inside(folder, raw["memory"])).memory()
-        classifier.memory_.check()
+        engine = classifier.engine_
+        classifier.memory_.check(() if engine.encoder or engine.by_features else engine.image_shape)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EngramError(f"{folder / DESCRIPTION} is not a saved classifier ({error}): save it again") from error
     return classifier
@@ -211,11 +212,11 @@ def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder
         encoder = open_named(outside, on).to(where)
     if raw["encoder"] is not None:
         encoder_recipe = recipe_from_saved(raw["encoder"], on)
-        encoder = build_method(encoder_recipe, shape, where, "fp32").eval().backbone
+        encoder = build_method(encoder_recipe, shape, where, "fp32", weights).eval().backbone
         _fill(encoder, weights, ENCODER, on)
     recipe = recipe_from_saved(raw["method"], on)
     width = shape if encoder is None else (torch.Size(encoder.out_shape).numel(),)  # type: ignore[arg-type]
-    method = build_method(recipe, width, where, "fp32").eval()
+    method = build_method(recipe, width, where, "fp32", weights).eval()
     _fill(method, weights, METHOD, on)
     extras = {name: raw[name] for name in ("light_ink", "transductive", "temperatures", "familiarities")}
     for name in ("temperatures", "familiarities"):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.files import open_regular, read_json
+from engram.files import UNPACKING, open_regular, read_json
 from engram.structure import structure
 
 STORE_VERSION = 1
@@ -142,7 +142,7 @@ class Store:
             images = torch.from_numpy(_mapped(folder / "images.npy", "c"))
             offsets = np.array(_mapped(folder / "offsets.npy", "r"))
             _check_rows(info, images, offsets)
-        except (OSError, ValueError, TypeError, EOFError, MemoryError, OverflowError) as error:
+        except (OSError, ValueError, TypeError, EOFError, MemoryError, OverflowError, *UNPACKING) as error:
             raise EngramError(
                 f"the store {folder} cannot be opened ({error}): delete the folder and it is built again"
             ) from error

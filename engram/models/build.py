@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import is_dataclass
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from engram.card import Revision
 from engram.data.pixels import NORMALISATIONS
@@ -30,6 +31,10 @@ PACKAGED = "imagenet"
 """[backbone] weights that come in a package"""
 PREFIX = "backbone.backbone."
 """method.backbone is the encoder, and its backbone is what has weights"""
+MOST_COUNTED = 10**6
+"""of layers, steps, samples or channels that a [method] key asks for"""
+SPARE = 2**24
+"""parameters that a model may have beside twice those it is filled with, such as a head that is dropped again"""
 
 
 _TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
@@ -74,20 +79,29 @@ def revisions(recipe: Recipe) -> tuple[Revision, ...]:
 
 
 def build_method(
-    recipe: Recipe, image_shape: tuple[int, ...], device: torch.device, precision: str | None = None
+    recipe: Recipe,
+    image_shape: tuple[int, ...],
+    device: torch.device,
+    precision: str | None = None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> Method:
     """The recipe's method with freshly initialised weights, in training mode on ``device``.
+
+    ``weights`` are those it will be filled with: a recipe that asks for many more is refused while it is built.
 
     Weights are drawn on the CPU from the recipe's seed and then moved, so they are the same on every device; the global
     random state is left as it was. ``precision`` overrides the recipe, whose bf16 applies to GPUs only.
     """
     kind = resolve_method(recipe.method)
     config: Any = structure(recipe.method_settings, kind.Config, f"{recipe.name} [method] of {recipe.method}")
+    for key, value in recipe.method_settings.items():
+        if isinstance(value, int) and value > MOST_COUNTED:
+            raise EngramError(f"{recipe.name} [method]: {key} = {value} but {MOST_COUNTED} is the most it can be")
     precision = precision or (recipe.train.precision if device.type == "cuda" else "fp32")
     if precision not in ("fp32", "bf16"):
         raise EngramError(f"there is no precision '{precision}': it takes fp32 or bf16")
     mean, std = _normalisation(recipe, image_shape)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _no_larger_than(weights, recipe.name):
         torch.random.default_generator.manual_seed(recipe.train.seed)
         method = kind(Encoder(_backbone(recipe, image_shape), mean, std, precision), config)
         # Drawn last, so that all other weights are those of a recipe with norms of 1.
@@ -100,6 +114,31 @@ def build_method(
     # The encoder hands images on in channels-last layout; weights in the same layout save a conversion each step.
     method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return method
+
+
+@contextmanager
+def _no_larger_than(weights: Mapping[str, Tensor] | None, name: str) -> Iterator[None]:
+    """Refuse a model with many more parameters than it has weights, before the memory and the time are spent."""
+    if weights is None:
+        yield
+        return
+    held = sum(value.numel() for value in weights.values())
+    left = 2 * held + SPARE
+    told = f"the recipe {name} asks for far more than the {held} numbers that its weights have"
+
+    def count(module: nn.Module, key: str, parameter: nn.Parameter) -> None:
+        nonlocal left
+        left -= 0 if nn.parameter.is_lazy(parameter) else parameter.numel()
+        if left < 0:
+            raise EngramError(told)
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # a single tensor that no memory holds
+        raise EngramError(f"{told} ({' '.join(str(error).split())[-200:]})") from error
+    finally:
+        handle.remove()
 
 
 def start_packaged(method: Method, recipe: Recipe) -> str:

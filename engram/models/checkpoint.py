@@ -176,14 +176,18 @@ def load_method(
     """The checkpoint's method with its weights, in evaluation mode on ``device``; ``settings`` in place of its own."""
     recipe = checkpoint.recipe
     recipe = replace(recipe, method_settings={**recipe.method_settings, **settings})
-    method = build_method(recipe, checkpoint.state.image_shape, device, precision)
-    load_weights(method, checkpoint, which_weights)  # whatever the run started from is not needed any more
+    weights = checkpoint.tensors("weights", which_weights)
+    method = build_method(recipe, checkpoint.state.image_shape, device, precision, weights)
+    _fill(method, checkpoint, weights)  # whatever the run started from is not needed any more
     return method.eval()
 
 
 def load_weights(method: Method, checkpoint: Checkpoint, which_weights: WhichWeights = "chosen") -> None:
     """Strictly: every name and shape must agree, else the first difference is told and nothing is changed."""
-    weights = checkpoint.tensors("weights", which_weights)
+    _fill(method, checkpoint, checkpoint.tensors("weights", which_weights))
+
+
+def _fill(method: Method, checkpoint: Checkpoint, weights: Mapping[str, Tensor]) -> None:
     check_fit(method.state_dict(), weights, f"the weights in {checkpoint.folder} do not fit {type(method).__name__}")
     method.load_state_dict(weights)
 

@@ -48,7 +48,7 @@ def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:
     weights |= {k: v for k, v in bottom.tensors("weights", _seen_by(top, bottom)).items() if k.startswith(PREFIX)}
     shape = bottom.state.image_shape
     state = replace(top.state, recipe=recipe.to_dict(), recipe_digest=recipe.digest, image_shape=shape, features="")
-    fitted = build_method(recipe, state.image_shape, torch.device("cpu")).state_dict()
+    fitted = build_method(recipe, state.image_shape, torch.device("cpu"), weights=weights).state_dict()
     check_fit(fitted, weights, f"the head of {head} does not fit the encoder of {encoder}")
     if top.state.features and f"run {bottom.state.run_id}, " not in top.state.features:
         raise EngramError(

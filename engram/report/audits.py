@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 
 from engram.card import system_name
 from engram.errors import EngramError
+from engram.files import check_overwritable
 from engram.ledger import Ledger, RunRecord
 from engram.protocol import describe_protocol
 from engram.recipes import recipe_names
@@ -26,6 +27,8 @@ STYLES = {"clean": "green", "declared": "yellow", "leak": "bold red", "not appli
 COLOURS = {"clean": SERIES[2], "declared": SERIES[4], "leak": SERIES[1]}
 HATCHES = {"clean": "", "declared": "||", "leak": "///"}
 FLOOR = 1e-8
+CAPTION = "Audit"
+"""what the description of a figure begins with"""
 """left end of the figure's axis; smaller effects are drawn there"""
 NOTE = (
     "Effect of exact probes: the largest change of any probability, against a tolerance. Effect of statistical probes: "
@@ -91,7 +94,7 @@ def audit_figure(findings: Sequence[Finding], title: str = "") -> str:
     axes.grid(False, axis="y")
     if title:
         figure.suptitle(title, color=INK, fontsize=TEXT_SIZE)
-    return to_svg(figure, f"Audit{f' of {title}' if title else ''}: {counts_text(findings)}")
+    return to_svg(figure, f"{CAPTION}{f' of {title}' if title else ''}: {counts_text(findings)}")
 
 
 def _bar(axes: Axes, row: int, finding: Finding) -> None:
@@ -118,8 +121,8 @@ def _bar(axes: Axes, row: int, finding: Finding) -> None:
 
 def check_figure(path: Path | None) -> None:
     """Refuse a place the figure could not be written to, before the audit is run."""
-    if path and path.suffix != ".svg":
-        raise EngramError(f"the figure {path} cannot be drawn: its name must end in .svg")
+    if path:
+        check_overwritable(path, ".svg", f'aria-label="{CAPTION}')
     if path and not path.parent.is_dir():
         raise EngramError(f"the figure {path} cannot be written: there is no folder {path.parent}")
 

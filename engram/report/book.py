@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from engram.errors import EngramError
+from engram.errors import EngramError, EngramWarning
 from engram.ledger import Ledger, RunRecord, read_ledger, readable_tasks, record_path, trusted_records
 from engram.report.cells import Filled, fill
 from engram.report.claims import Finding, claims_table, findings
@@ -26,12 +28,13 @@ class Book:
 
     folder: Path
     more: tuple[Study, ...] = ()
+    strict: bool = False
+    """whether a record that cannot be read or does not count is refused, or named and left out"""
 
     @cached_property
     def records(self) -> list[RunRecord]:
         records, problems = read_ledger(self.folder)
-        if problems:
-            raise EngramError(f"tables are not rebuilt while records are unreadable: {'; '.join(problems)}")
+        self._tell(problems)
         return records
 
     @cached_property
@@ -68,7 +71,7 @@ class Book:
 
     def study_section(self, name: str, runs: str) -> str:
         """What stands between the markers of a study."""
-        self._refuse_problems()
+        self._tell(self._problems)
         if name == OVERVIEW:
             return overview_table(list(self.studies.values()), self.cells, "docs").markdown()
         if name == SYSTEMS:
@@ -81,11 +84,17 @@ class Book:
         return "\n\n".join(filter(None, (study.description, *(table.markdown() for table in tables))))
 
     def claims_section(self) -> str:
-        self._refuse_problems()
+        self._tell(self._problems)
         return claims_table(self.findings, "docs").markdown()
 
-    def _refuse_problems(self) -> None:
-        """A page of the docs is not rebuilt without records it had; the report names them and leaves them out."""
+    @cached_property
+    def _problems(self) -> list[str]:
+        """A sentence for each record that no study shows."""
         lost = [record_path(self.folder, record).name for record in self.lost]
-        if problems := [words for words in self.trusted[1] if not any(name in words for name in lost)]:
-            raise EngramError(f"tables are not rebuilt while records do not count: {'; '.join(problems)}")
+        return [words for words in self.trusted[1] if not any(name in words for name in lost)]
+
+    def _tell(self, problems: Sequence[str]) -> None:
+        if problems and self.strict:
+            raise EngramError(f"tables cannot be checked while records do not count: {'; '.join(problems)}")
+        for problem in problems:  # warned of from here, a single place, so that each is told once
+            warnings.warn(f"not in the tables: {problem}", EngramWarning, stacklevel=1)

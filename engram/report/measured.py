@@ -7,13 +7,15 @@ classes), test.KIND, rounds.KIND, ways.imagenet, suggest (test classes) or speed
 
 from __future__ import annotations
 
-import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engram import spellings
+from engram.errors import EngramWarning
+from engram.files import read_json
 from engram.ledger import RunRecord
 from engram.report.results import NOT_MEASURED, paths_table
 from engram.report.suggested import suggest_table
@@ -36,8 +38,16 @@ ANSWERS = {
 
 
 def _files(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
-    """Contents and names, the last measured last."""
-    files = [(json.loads(path.read_text()), path.name) for path in folder.glob(pattern)]
+    """Contents and names, the last measured last; a file that is no measurement is named and left out."""
+    files = []
+    for path in folder.glob(pattern):
+        try:
+            content = read_json(path)
+            if not isinstance(content, dict) or not isinstance(content.get("measured"), str):
+                raise ValueError("it does not say when it was measured")
+            files.append((content, path.name))
+        except (OSError, ValueError) as error:
+            warnings.warn(f"not in the tables: {path} is no measurement ({error})", EngramWarning, stacklevel=1)
     return sorted(files, key=lambda pair: (pair[0]["measured"], pair[1]))
 
 
@@ -125,7 +135,7 @@ def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measur
     """The last measurement of each recipe on each device; plain steps and features are rows of their own."""
     kept: dict[tuple[str, ...], Measured] = {}
     for content, name in _files(folder, "*.json"):
-        if content["benchmark"] == benchmark and needed in content:
+        if content.get("benchmark") == benchmark and needed in content:
             measured = Measured(f"[{content['measured'][:10]}]({link}/{name})", content)
             kept[(measured.recipe, content["device"], measured.setting.get("asked", ""))] = measured
     return [kept[key] for key in sorted(kept)]

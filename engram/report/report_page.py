@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from engram.errors import EngramError
+from engram.files import UNPACKING, check_overwritable, check_zip, open_regular
 from engram.ledger import conflicts, current_commit
 from engram.report import figures as draw
 from engram.report.book import Book
@@ -23,6 +24,7 @@ from engram.report.stream_figures import stream_figures
 from engram.report.studies import comparisons_table, overview_table, study_table
 from engram.studies.schema import Study
 
+TITLE = "Engram: the paper and what we find"
 ORDER = ("table1", "table2", "table3", "table4", "figure3", "figure4", "order_leak", "order_leak_mini")
 MOST_RELIABILITY = 9
 HOW_CELL = (
@@ -46,6 +48,7 @@ EPISODES = (
 
 def write_report(studies: Sequence[Study], results: Path, report: Path) -> Path:
     """Draw the report of all studies of the box and of the user's that are given."""
+    check_overwritable(report, ".html", f"<title>{TITLE}")
     book = Book(results, tuple(s for s in studies if s.own))
     runs = Path(os.path.relpath(results, report.parent)).as_posix()
     try:
@@ -83,7 +86,7 @@ def report_page(book: Book, runs: str) -> str:
     ]
     made = time.strftime("%d %B %Y", time.gmtime())
     footer = f"Drawn on {made} from {len(book.trusted[0])} records, with Engram at commit {current_commit()}."
-    return render_page("Engram: the paper and what we find", _headline(book), sections, footer, "study.css")
+    return render_page(TITLE, _headline(book), sections, footer, "study.css")
 
 
 def _headline(book: Book) -> str:
@@ -138,9 +141,11 @@ def _reliability(book: Book) -> Section:
 def read_picture(path: Path) -> EpisodePicture | None:
     """An answered task as `engram picture` keeps it; None where the file is none."""
     try:
-        with np.load(path) as arrays:
+        with open_regular(path) as stream:
+            check_zip(stream)
+            arrays = np.load(stream)
             values = {key: arrays[key] for key in arrays.files if key not in ("title", "class_names")}
             names, title = [str(n) for n in arrays["class_names"]], str(arrays["title"])
         return EpisodePicture(**{"edges": None, **values}, class_names=names, title=title)
-    except (OSError, KeyError, ValueError, TypeError):
+    except (OSError, KeyError, ValueError, TypeError, EOFError, MemoryError, EngramError, *UNPACKING):
         return None

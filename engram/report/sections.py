@@ -107,10 +107,11 @@ def replace_sections(kind: str, how: Kind, text: str, where: str, runs: str) -> 
 def rebuild(root: Path, check: bool) -> list[str]:
     """Rebuild every marked section of README.md and docs/; the files that differ, relative to ``root``.
 
-    So are the figures of streams and the summary of all results. With ``check`` nothing is written: a non-empty answer
-    means that a committed table or figure is out of date or hand-edited.
+    So are the figures of streams and the summary of all results. A record that cannot be read or does not count is
+    named and left out. With ``check`` nothing is written, and such a record is refused: a non-empty answer means that a
+    committed table or figure is out of date or hand-edited.
     """
-    book = Book(root / RUNS)
+    book = Book(root / RUNS, strict=check)
     places = (root / "README.md", *sorted((root / "docs").rglob("*.md")), *sorted((root / CARDS).glob("*.md")))
     content: dict[Path, str] = {}
     sections, kinds = 0, kinds_of(book)

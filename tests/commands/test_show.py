@@ -10,6 +10,7 @@ import torch
 from test_import_public import FIXTURES, ruled_tensor
 from toy_project import Project
 
+from engram.errors import EngramWarning
 from engram.import_public import ENCODER, GRAPH
 
 
@@ -98,4 +99,19 @@ def test_report_check(project: Project) -> None:
     project.succeeds("report")
     assert "Prototypical Net" in readme.read_text()
     project.records()[0].write_text("{")
-    assert "tables are not rebuilt while records are unreadable" in project.run("report").sentence
+    with pytest.warns(EngramWarning, match="not in the tables: the run record"):
+        project.succeeds("report")
+    assert "Prototypical Net" not in readme.read_text()
+    assert "tables cannot be checked while records do not count" in project.run("report", "--check").sentence
+
+
+def test_a_report_is_written_over_no_file_of_another(project: Path) -> None:
+    page = project.root / "page.html"
+    for name, content in (("page.html", "<!DOCTYPE html><title>Mine</title>"), ("notes.txt", "mine")):
+        (project.root / name).write_text(content)
+        told = project.run("report", "--html", name).sentence
+        assert "did not write it" in told if name == page.name else "must end in .html" in told
+        assert (project.root / name).read_text() == content
+    page.write_text("")
+    for _ in range(2):  # an empty file, then its own
+        assert project.succeeds("report", "--html", page.name) == "report: page.html\n"

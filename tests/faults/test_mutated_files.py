@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn import pictures
 from mutated import mutations
 from toy_run import RECIPE, changed, go
 
+from engram.classifier import FewShotClassifier
+from engram.classifier.description import sealed
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.formats.form import SplitSource
 from engram.data.store import Store
@@ -33,8 +36,17 @@ MOST = int(os.environ.get("ENGRAM_FAULTS", 60))
 """mutations of each kind of file; 0 = all of them"""
 
 
-def survives(original: Any, use: Callable[[Any], object], most: int = MOST) -> None:
-    """``use`` answers or raises an `EngramError` for each mutation; else the first that it does not is told."""
+@pytest.fixture
+def survives(tally: Callable[..., None], request: pytest.FixtureRequest) -> Callable[..., None]:
+    def counted(original: Any, use: Callable[[Any], object], most: int = MOST) -> None:
+        tally(f"values: {request.node.name.removeprefix('test_').replace('_', ' ')}", check(original, use, most))
+
+    return counted
+
+
+def check(original: Any, use: Callable[[Any], object], most: int) -> int:
+    """``use`` answers or raises an `EngramError` for each mutation, else the first that it does not is told; how many
+    were tried."""
     refused = 0
     tried = mutations(original, SEED, most or None)
     for what, content in tried:
@@ -46,6 +58,7 @@ def survives(original: Any, use: Callable[[Any], object], most: int = MOST) -> N
         except Exception as error:
             raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
     assert refused > len(tried) / 4  # most values are not of the kind that stood there
+    return len(tried)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +68,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_state_of_a_run(run: Path) -> None:
+def test_state_of_a_run(run: Path, survives: Callable[..., None]) -> None:
     step = load(run, "last").folder
     original = (step / "state.json").read_text()
 
@@ -70,7 +83,7 @@ def test_state_of_a_run(run: Path) -> None:
         (step / "state.json").write_text(original)
 
 
-def test_state_of_a_run_that_goes_on(run: Path, tmp_path: Path) -> None:
+def test_state_of_a_run_that_goes_on(run: Path, tmp_path: Path, survives: Callable[..., None]) -> None:
     original = json.loads((load(run, "last").folder / "state.json").read_text())
     recipe = changed(train={"iterations": 2, "validate_every": 1})
 
@@ -83,7 +96,7 @@ def test_state_of_a_run_that_goes_on(run: Path, tmp_path: Path) -> None:
     survives(original, use, MOST // 2)
 
 
-def test_feature_stores(tmp_path: Path) -> None:
+def test_feature_stores(tmp_path: Path, survives: Callable[..., None]) -> None:
     folder = tmp_path / "features" / "test"
     features = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float16)
     source = SplitSource(("a", "b"), (3, 3), lambda c: iter(features[3 * c : 3 * c + 3]), (5,), 1, "float16")
@@ -99,7 +112,7 @@ def test_feature_stores(tmp_path: Path) -> None:
     survives(original, use)
 
 
-def test_run_records(tmp_path: Path) -> None:
+def test_run_records(tmp_path: Path, survives: Callable[..., None]) -> None:
     protocol = Protocol("glyphs", dataset_digest="d").to_dict()
     metrics = {"accuracy": 0.5, "interval": 0.1, "accuracy_by_position": [0.5], "n_tasks": 3, "query_pairs": None}
     audit = [{"probe": "p", "verdict": "clean", "effect": 0.0, "bound": 0.1, "declared": False, "kind": "exact"}]
@@ -129,3 +142,16 @@ def test_run_records(tmp_path: Path) -> None:
             raise EngramError(problems[0])
 
     survives({key: value for key, value in original.items() if key != "seal"}, use)
+
+
+def test_saved_classifiers(tmp_path: Path, survives: Callable[..., None]) -> None:
+    FewShotClassifier("pixel_centroid", "photographs").fit(*pictures(2, size=12)).save(tmp_path / "model")
+    file, question = tmp_path / "model/classifier.json", pictures(1, size=12)[0]
+    original = json.loads(file.read_text())
+    del original["digest"]
+
+    def use(content: Any) -> None:
+        file.write_bytes(sealed(content))
+        FewShotClassifier.load(tmp_path / "model").predict_proba(question)
+
+    survives(original, use, MOST // 2)

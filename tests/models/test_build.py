@@ -224,3 +224,16 @@ def test_choose_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("cuda:1") == torch.device("cuda:1")
     with pytest.raises(EngramError, match=r"'cuda:2' was asked for but this machine has 2 CUDA GPU\(s\)"):
         choose_device("cuda:2")
+
+
+@pytest.mark.parametrize("settings", [{"n_layers": 10**9}, {"n_layers": 10**5}, {"width": 10**5}])
+def test_a_recipe_that_asks_for_far_more_than_its_weights_is_refused_at_once(settings: dict[str, int]) -> None:
+    graph = replace(RECIPE, method="cml_bgnn")
+    weights = build_method(graph, (1, 28, 28), CPU).state_dict()
+    build_method(graph, (1, 28, 28), CPU, weights=weights)
+    forged = replace(graph, method_settings=settings)
+    with pytest.raises(
+        EngramError, match=r"far more than the \d+ numbers|n_layers = 1000000000 but 1000000 is the most"
+    ):
+        build_method(forged, (1, 28, 28), CPU, weights=weights)
+    torch.nn.Linear(5000, 5000)  # nothing is counted afterwards

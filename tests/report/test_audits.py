@@ -69,8 +69,13 @@ def test_a_report_needs_no_torch() -> None:
 def test_a_place_that_cannot_hold_the_figure_is_refused_before_the_audit(tmp_path: Path) -> None:
     check_figure(None)
     check_figure(tmp_path / "audit.svg")
-    with pytest.raises(EngramError, match=r"audit\.png cannot be drawn: its name must end in \.svg"):
+    with pytest.raises(EngramError, match=r"audit\.png cannot be written: its name must end in \.svg"):
         check_figure(tmp_path / "audit.png")
+    (tmp_path / "audit.svg").write_text(audit_figure(FINDINGS, "an earlier one"))
+    check_figure(tmp_path / "audit.svg")
+    (tmp_path / "logo.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    with pytest.raises(EngramError, match=r"logo\.svg exists and Engram did not write it, so it is kept"):
+        check_figure(tmp_path / "logo.svg")
     with pytest.raises(EngramError, match="there is no folder .*absent"):
         check_figure(tmp_path / "absent/audit.svg")
 

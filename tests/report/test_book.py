@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from study_ledger import add_record
 
-from engram.errors import EngramError
+from engram.errors import EngramError, EngramWarning
 from engram.ledger import record_path
 from engram.report.book import Book
 from engram.report.sections import rebuild
@@ -41,7 +41,7 @@ def test_a_row_without_its_per_task_results_says_so_and_the_others_stand(tmp_pat
     assert "20260101-000003" in row and f"run {lost.run_id} is left out" in row  # another answers: both are told
 
 
-def test_an_edited_record_still_stops_the_tables(tmp_path: Path) -> None:
+def test_an_edited_record_is_named_and_in_no_table(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("<!-- study:begin table1 -->\n<!-- study:end -->\n")
     record = add_record(tmp_path / "results/runs", "gnn/mini_5w1s_short", 0.5)
     file = record_path(tmp_path / "results/runs", record)
@@ -49,4 +49,7 @@ def test_an_edited_record_still_stops_the_tables(tmp_path: Path) -> None:
     raw["evaluations"][0]["metrics"]["accuracy"] = 0.99
     file.write_text(json.dumps(raw))
     with pytest.raises(EngramError, match="do not count: .*states an accuracy of 0.99|seal"):
+        rebuild(tmp_path, True)
+    with pytest.warns(EngramWarning, match="not in the tables: .*seal"):
         rebuild(tmp_path, False)
+    assert record.run_id not in (tmp_path / "README.md").read_text()

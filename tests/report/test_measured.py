@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from engram.errors import EngramWarning
 from engram.report.measured import (
     AXES,
     PARTS,
@@ -111,3 +114,12 @@ def test_more_classes_at_once(tmp_path: Path) -> None:
     table = own_section("ways.imagenet", "results/runs", tmp_path)
     assert table.index("| 5 | 70.00") < table.index("| 20 | 70.00 ± 1.00 | 70.00 ± 1.00 | 60.00 ± 1.00 | 2.0 |")
     assert "60.00 ± 1.00 % from 5" in table and "ROC curve 0.980" in table
+
+
+def test_a_file_that_is_no_measurement_is_named_and_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    for name, text in (("b", "{"), ("c", "[]"), ("d", '{"measured": 5}')):
+        (tmp_path / f"{name}.json").write_text(text)
+    with pytest.warns(EngramWarning, match=r"not in the tables: .*\.json is no measurement") as told:
+        assert "`egnn/glyphs_5w1s`" in speed_section("steps", [], "../results/runs", tmp_path)
+    assert len(told) == 3
