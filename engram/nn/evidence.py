@@ -238,7 +238,7 @@ class EvidenceGraph(nn.Module):
         return whole, pictures
 
     def _join_classes(self, task: Task, bank: Bank, mask: Tensor, *own: Tensor) -> tuple[Tensor, Tensor]:
-        """`_layers` where memory holds classes: each joins what it looks like (``own`` sums, evidence) or none, once."""
+        """`_layers` where memory holds classes: each joins once what it looks like, or none; ``own`` sums."""
         whole, pictures = self._with_queries(task, *own) if self.transductive else own
         logits = 2 * self.reading.sharpness * likeness(F.normalize(whole, dim=-1), bank)
         mask, refusal = self.reading.past_picture * mask * bank.weights, self._refusal(mask)
