@@ -74,7 +74,7 @@ _LAZY = {
     "quickstart": "engram.tour",
     "reproduce": "engram.reproduction.carry_out",
     "train": "engram.training.experiment",
-    "TrainedRun": "engram.training.experiment",
+    "TrainedRun": "engram.training.trained_run",
     "bench": "engram.evaluation.bench",
 }
 

@@ -71,7 +71,7 @@ def trained(project: Project, *arguments: object) -> Path:
         ("n_way = 2\n\n", "stream_length_range = [9, 8]\n\n", "stream_length_range = [9, 8] but it takes the least"),
         ("n_way = 2\n\n", "stream_length_range = [8]\n\n", "[data]: stream_length_range = [8] but it takes the least"),
         ("[test]", "[test]\npool_classes = -1", "recipe.toml [test]: pool_classes = -1 but at least 0 is needed"),
-        ('description = "small"', "paper = 5", "recipe.toml: paper = 5 does not fit; it takes a table, [paper]"),
+        ('description = "small"', "paper = 5", "recipe.toml: a published figure stands in a study"),
         ("width = 4", "width = -4", "[backbone]: width = -4 but whole numbers of at least 1 are needed"),
         ("width = 4", "width = 0", "[backbone]: width = 0 but whole numbers of at least 1 are needed"),
         ('name = "proto_net"', 'name = "egnn"\nn_layers = 0', "[method] n_layers = 0 but at least 1 is needed"),

@@ -51,7 +51,7 @@ class Source:
 
     def blank_record(self, kind: Literal["bench", "audit"], device: torch.device, store: Store) -> RunRecord:
         known = revisions(self.recipe)
-        given = {"features": store.digest[:16]} if store.maker and not self.trained_by else {}
+        given = {"features": store.digest[:16]} if store.maker else {}
         stated = len(known) if self.trained_revision is None else stated_revision(known, self.trained_revision)
         who = describe_device(device)
         return new_record(kind, self.recipe, who, stated, trained_by=self.trained_by, start=self.start or given)

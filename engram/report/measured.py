@@ -245,9 +245,6 @@ def _speed(content: dict[str, Any]) -> Table[Any]:
         ("`engram demo` usable in the browser", "page_seconds", ".2f", " s"),
         ("Slowest action on the page", "slowest_action_seconds", ".2f", " s"),
     )
-    columns = (
-        Column[Any]("What", lambda row: row[0]),
-        Column[Any]("Measured", lambda row: f"{content[row[1]]:{row[2]}}{row[3]}"),
-    )
+    measured = Column[Any]("Measured", lambda row: f"{content[row[1]]:{row[2]}}{row[3]}")
     note = f"5-way 5-shot, 75 queries; {content['device']}, load average {content['load_average']:.1f}."
-    return Table(columns, [row for row in rows if row[1] in content], note=note)
+    return Table((Column[Any]("What", lambda row: row[0]), measured), [r for r in rows if r[1] in content], note=note)

@@ -40,7 +40,8 @@ def test_commands_of_a_head_on_frozen_features(place: Place) -> None:
     assert [c[0] for c in commands[1:]] == ["bench"] * 3
     assert commands[1][:4] == ("bench", "proto_memory", "--recipe", "proto_memory/mini_5w1s_frozen")
     encoders = [p.job.recipe.name for p in jobs if p.job.recipe.method == "stage_one"]
-    assert encoders == ["stage_one/mini_resnet12_wide"]  # its weights are not there, those of conv4 are in the box
+    # Their weights are not there, those of conv4 are in the box.
+    assert encoders == ["stage_one/mini_resnet12_wide", "stage_one/mini_resnet12_wide_strong"]
 
 
 def test_a_time_box_is_passed_on_and_counts_earlier_calls(place: Place) -> None:
