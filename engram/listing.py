@@ -112,11 +112,12 @@ def _recipes_table(method: str, names: list[str], ledger: Ledger, described: boo
         metrics = answer.evaluation.metrics if (answer := ledger.newest_answer(recipe)) else {}
         return percent(metrics["accuracy"], metrics["interval"]) if metrics else ""
 
+    def published(recipe: Recipe) -> str:
+        return percent(figures[recipe.name].cell.paper / 100) if recipe.name in figures else ""
+
     columns: tuple[Column[Recipe], ...] = (
         Column("recipe", lambda r: f"{r.name}\n{r.description}" if described else r.name, whole=not described),
-        Column(
-            "paper, %", lambda r: percent(figures[r.name].cell.paper / 100) if r.name in figures else "", right=True
-        ),
+        Column("paper, %", published, right=True, optional=True),
         Column("scored, %", scored, right=True),
     )
     return Table(
