@@ -43,6 +43,7 @@ class StreamCell(NamedTuple):
 
     names: str
     backbone: str
+    """and which training of it, where there are several"""
     recipe: str
     """by its name of today"""
     erased: bool
@@ -56,7 +57,7 @@ class StreamCell(NamedTuple):
     def of(cls, answer: Answer) -> StreamCell:
         record, protocol = answer.record, answer.evaluation.protocol
         names, erased = str(protocol.get("names", "anonymous")), bool(protocol.get("erase_history"))
-        backbone, settings = str(record.recipe.get("backbone", "")), record.recipe.get("method_settings") or {}
+        backbone, settings = _encoder(record.recipe), record.recipe.get("method_settings") or {}
         length = int(protocol.get("stream_length", 1))
         return cls(names, backbone, record.recipe_today, erased, length, record, answer.evaluation, settings)
 
@@ -97,6 +98,13 @@ class StreamCell(NamedTuple):
         return ", ".join(words + (["transductive"] if together else []))
 
 
+def _encoder(recipe: Mapping[str, Any]) -> str:
+    """``resnet12_wide, strong`` from the name of the weights it takes."""
+    backbone, weights = str(recipe.get("backbone", "")), str(recipe.get("backbone_weights", ""))
+    known, _, which = weights.rpartition("mini_")[2].partition(backbone)
+    return f"{backbone}, {which.strip('_')}" if which and not known else backbone
+
+
 def stream_cells(records: Sequence[RunRecord]) -> list[StreamCell]:
     """The newest finished answer of each recipe to each kind of stream in the setting, rows together, T ascending."""
 
@@ -119,7 +127,8 @@ class Pair(NamedTuple):
     """which of them answer without their history"""
 
 
-ENCODERS = ("", "_resnet12_wide")
+STRONG = "_resnet12_wide_strong"
+ENCODERS = ("", "_resnet12_wide", STRONG)
 NAMED, PROTOTYPES = "content_memory/mini_5w1s_named", "proto_memory/mini_5w1s_frozen"
 ANONYMOUS, INDUCTIVE = "content_memory/mini_5w1s_anonymous", "content_memory/mini_5w1s_named_inductive"
 PAIRS = (
@@ -128,6 +137,8 @@ PAIRS = (
     Pair(INDUCTIVE, PROTOTYPES, "named", "none"),
     Pair(INDUCTIVE, PROTOTYPES, "named", "both"),
     Pair(f"{NAMED}_resnet12_wide", f"{PROTOTYPES}_resnet12_wide", "named", "none"),
+    Pair(f"{NAMED}{STRONG}", f"{PROTOTYPES}{STRONG}", "named", "none"),
+    Pair(f"{INDUCTIVE}{STRONG}", f"{PROTOTYPES}{STRONG}", "named", "none"),
     *(Pair(f"{NAMED}{e}", f"{NAMED}{e}", "named", "second") for e in ENCODERS),
     *(Pair(f"{ANONYMOUS}{e}", f"{ANONYMOUS}{e}", "anonymous", "second") for e in ENCODERS),
     *(Pair(f"{ANONYMOUS}{e}", f"{PROTOTYPES}{e}", "anonymous", "none") for e in ENCODERS),

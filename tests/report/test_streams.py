@@ -10,7 +10,7 @@ import pytest
 from result_records import make_evaluation, make_record, rows_of
 from stream_records import ANONYMOUS, CONTENT, INDUCTIVE, PROTO, stream_record
 
-from engram.report.streams import NO_STREAMS, late_table, paired_table, stream_cells
+from engram.report.streams import NO_STREAMS, _encoder, late_table, paired_table, stream_cells
 from engram.spellings import name_today
 
 
@@ -114,3 +114,16 @@ def test_rows_of_a_system_stand_together_and_lengths_ascend(tmp_path: Path) -> N
     cells = stream_cells(records)
     assert [(cell.names, cell.length) for cell in cells] == [("named", t) for t in (8, 32, 128)] + [("anonymous", 8)]
     assert len({cell.questions for cell in cells[:3]}) == 3  # one digest, other lengths: not to be paired
+
+
+@pytest.mark.parametrize(
+    ("weights", "told"),
+    [
+        ("weights/stage_one.mini_resnet12_wide_strong", "resnet12_wide, strong"),
+        ("runs/stage_one.mini_resnet12_wide", "resnet12_wide"),
+        ("runs/mine", "resnet12_wide"),
+        ("", "resnet12_wide"),
+    ],
+)
+def test_trainings_of_one_encoder_are_kept_apart(weights: str, told: str) -> None:
+    assert _encoder({"backbone": "resnet12_wide", "backbone_weights": weights}) == told
