@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engram.classifier.turns import Turn
 from engram.errors import EngramError
+from engram.files import remove_own
 
 if sys.platform != "win32":
     import fcntl
@@ -109,7 +109,8 @@ def settle(folder: Path) -> None:
             os.close(descriptor)
 
 
-def remove(path: Path) -> None:
-    """A file or folder of ours that nothing names any more; what cannot be removed does no harm."""
+def remove(path: Path, own: Iterable[str] = ()) -> None:
+    """A file of ours that nothing names any more, or the files ``own`` of such a folder: what another put there stays.
+    What cannot be removed does no harm."""
     with suppress(OSError):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        remove_own(path, own) if path.is_dir() else path.unlink()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from engram.classifier.description import (
 from engram.classifier.encoders import named, open_named
 from engram.classifier.engine import Engine
 from engram.classifier.memory import Memory, Stored
-from engram.classifier.store import Store, create, open_store
+from engram.classifier.store import STORED, Store, create, open_store
 from engram.errors import EngramError
 from engram.ledger import software_versions
 from engram.machine.device import choose_device
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from engram.classifier.estimator import FewShotClassifier
 
 ENCODER, METHOD = "encoder.", "method."
-OURS = ("weights*.safetensors", "memory.safetensors", "memory-*", f".{DESCRIPTION}.new", ".weights*.new")
-"""what `save` writes beside the description"""
+OURS = re.compile(r"(weights(-[0-9a-f]{16})?|memory)\.safetensors|memory-[0-9a-f]{8}|\.(classifier|weights).*\.new")
+"""what `save` writes beside the description, and wrote in the first format"""
 
 
 def save(classifier: FewShotClassifier, folder: Path) -> Path:
@@ -61,7 +62,7 @@ def save(classifier: FewShotClassifier, folder: Path) -> Path:
         check_plain(label)
     with disk.one_writer(folder):
         saved = (folder / DESCRIPTION).is_file()
-        if not saved and any(not any(path.match(name) for name in OURS) for path in folder.iterdir()):
+        if not saved and any(not OURS.fullmatch(path.name) for path in folder.iterdir()):
             raise EngramError(f"{folder} is there and is no saved classifier: choose another folder")
         store = _append(classifier, memory, folder) if saved else None
         store = store or _write(classifier, memory, folder)
@@ -119,12 +120,12 @@ def _write(classifier: FewShotClassifier, memory: Memory, folder: Path) -> Store
         put(folder / _weights_name(digest), weights)
         put(folder / DESCRIPTION, sealed(_described(classifier, place.name, digest)))
     except BaseException:
-        disk.remove(place)
+        disk.remove(place, STORED)
         raise
     kept = {DESCRIPTION, _weights_name(digest), place.name}
     for path in folder.iterdir():
-        if path.name not in kept and any(path.match(name) for name in OURS):
-            disk.remove(path)
+        if path.name not in kept and OURS.fullmatch(path.name):
+            disk.remove(path, STORED)
     return store
 
 

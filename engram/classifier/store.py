@@ -35,6 +35,8 @@ from engram.errors import EngramError
 
 FORMAT_VERSION = 1
 FEATURES, ENTRIES, JOURNAL, INDEX = "features.bin", "entries.bin", "journal.jsonl", "index.bin"
+STORED = (FEATURES, ENTRIES, JOURNAL, INDEX, ".*.new")
+"""files of a store; no other is ever deleted"""
 ENTRY = np.dtype([("label", "<i4"), ("task", "<i4"), ("digest", "<i8")])
 TYPES = ("float16", "float32", "uint8")
 TOGETHER = 4096

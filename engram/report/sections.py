@@ -24,7 +24,8 @@ from engram.report.results import SUMMARY, results_section, results_sections, su
 from engram.report.stream_figures import FOLDER, stream_figures, stream_picture
 from engram.report.streams import PARTS, late_table, paired_table
 from engram.report.svg import standalone
-from engram.report.trials import trials_section, trials_sections
+from engram.report.trials import SECTION as TRIALS
+from engram.report.trials import trials_section
 from engram.studies.schema import study_names
 
 RUNS = Path("results/runs")
@@ -56,7 +57,7 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "audit": Kind(audit_sections(records), lambda name, runs: audit_section(name, records, runs)),
         "streams": Kind(PARTS, streams),
         "study": Kind((*study_names(), OVERVIEW, SYSTEMS, LEAN), book.study_section),
-        "trials": Kind(trials_sections(), lambda name, runs: trials_section(name, records, runs)),
+        "trials": Kind((TRIALS,), lambda name, runs: trials_section(records, runs)),
         "claims": Kind(("all",), lambda name, runs: book.claims_section()),
         "departures": Kind(method_cards(), lambda name, runs: departures_section(name)),
         "own": Kind(OWN, lambda name, runs: own_section(name, runs, folder.parent / "own")),

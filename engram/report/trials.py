@@ -1,13 +1,12 @@
 """What each choice of stage one is worth: runs with a moving average, by their accuracy on validation classes.
 
-``<!-- trials:begin METHOD -->`` lists every recipe of the box with ``[train] average`` that has a run, the newest each.
+``<!-- trials:begin stage_one -->`` lists every miniImageNet recipe with ``[train] average`` that has a run, the newest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engram.card import method_cards
 from engram.ledger import RunRecord
 from engram.recipes import recipe_names
 from engram.report.results import NOT_MEASURED
@@ -21,15 +20,14 @@ NOTE = (
 )
 
 
-def trials_section(method: str, records: Sequence[RunRecord], runs: str) -> str:
-    known = [name for name in recipe_names() if name.startswith(f"{method}/")]
+SECTION = "stage_one"
+
+
+def trials_section(records: Sequence[RunRecord], runs: str) -> str:
+    known = [name for name in recipe_names() if name.startswith(f"{SECTION}/mini_")]
     newest = {r.recipe_name: r for r in sorted(records, key=lambda r: r.started) if _is_trial(r)}
     rows = sorted((newest[name] for name in known if name in newest), key=lambda r: (r.recipe["backbone"], _best(r)))
     return Table(_columns(runs), rows, note=NOTE, empty=NOT_MEASURED).markdown()
-
-
-def trials_sections() -> Sequence[str]:
-    return list(method_cards())
 
 
 def _is_trial(record: RunRecord) -> bool:

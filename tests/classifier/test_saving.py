@@ -16,6 +16,7 @@ from safetensors.torch import save as tensors_to_bytes
 
 from engram.classifier import FewShotClassifier
 from engram.classifier.description import sealed
+from engram.classifier.folders import forget_class
 from engram.errors import EngramError
 from engram.spellings import first
 
@@ -244,3 +245,17 @@ def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(EngramError, match="this classifier names the backbone 'mine:Net', code that is not Engram's"):
         classifier.save(tmp_path / "own")
     assert not (tmp_path / "own").exists()
+
+
+def test_saving_anew_removes_what_engram_wrote_and_nothing_else(copied: Path) -> None:
+    """Forgetting writes the memory under a new name; notes of another hand stay where they are."""
+    before = next(path for path in copied.glob("memory-*"))
+    (before / "notes.txt").write_text("mine")
+    (copied / "memory-of-my-own").mkdir()
+    (copied / "weights-old.safetensors").write_bytes(b"mine too")
+    known = FewShotClassifier.load(copied).classes_
+    forget_class(copied, known[0])
+    left = {path.relative_to(copied).as_posix() for path in copied.rglob("*")}
+    assert {f"{before.name}/notes.txt", "memory-of-my-own", "weights-old.safetensors"} <= left
+    assert not [name for name in left if name.startswith(before.name) and name.endswith((".bin", ".jsonl"))]
+    assert FewShotClassifier.load(copied).classes_.tolist() == known[1:].tolist()
