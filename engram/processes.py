@@ -1,7 +1,8 @@
-"""The processes that make one training together: which of them this is, its share of the work, what they tell another.
+"""The processes that make one training or evaluation together: which of them this is, its share of the work, what they
+tell another.
 
 A process that works alone, as nearly all do, is the first of one: it shares nothing out and nothing waits.
-`engram.training.distributed` brings several together.
+`engram.machine.together` brings several together.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CUT_OFF = re.compile("connect|peer|timed out|closed", re.IGNORECASE)
 
 
 class LostProcessError(EngramError):
-    """Another process of this training has ended, or cannot be reached."""
+    """Another process of this run has ended, or cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,11 @@ def gathered(value: Any) -> list[Any]:
     return values
 
 
+def chained(own: list[Any], share: Share) -> list[Any]:
+    """The lists that processes with their ``share`` each have, one after the other."""
+    return own if share.count == 1 else [thing for given in gathered(own) for thing in given]
+
+
 def copy_from_first(tensors: Sequence[Tensor]) -> None:
     """Every process goes on with the tensors of the first."""
     for tensor in tensors if _mine.count > 1 else ():
@@ -149,7 +155,7 @@ def _heard() -> Iterator[None]:
     except RuntimeError as error:
         if not CUT_OFF.search(str(error)):
             raise
-        raise LostProcessError("another process of this training has ended, or can no longer be reached") from error
+        raise LostProcessError("another process of this run has ended, or can no longer be reached") from error
 
 
 class Gathered(torch.autograd.Function):

@@ -39,7 +39,7 @@ def test_a_process_alone_waits_for_nobody() -> None:
 
 
 def test_only_what_tells_of_another_is_a_lost_process() -> None:
-    with pytest.raises(LostProcessError, match="another process of this training"), processes._heard():
+    with pytest.raises(LostProcessError, match="another process of this run"), processes._heard():
         raise RuntimeError("[pair.cc] Connection closed by peer")
     with pytest.raises(RuntimeError, match="sizes differ"), processes._heard():
         raise RuntimeError("sizes differ")

@@ -63,8 +63,7 @@ class Trainer:
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores[chosen_on])
         for protocol in (self.protocol, self.validation):
             check_can_answer(self.method, protocol)
-        self.window = LossWindow()
-        self.run_id, self.resumed_from = new_run_id(), ""
+        self.window, self.run_id, self.resumed_from = LossWindow(), new_run_id(), ""
         self.iteration = self.first_iteration = self.best_iteration = 0
         self.saved = self.validated = -1
         self.learning_rate = self.settings.learning_rate
@@ -212,6 +211,7 @@ class Trainer:
             revision=self.revision,
             start=self.start,
             chosen=self.chosen,
+            processes=processes.mine().count,
         )
         values = self.method.state_dict(), optimiser_tensors, random_state(self.source)
         parts = dict(zip(checkpoints.PARTS, values, strict=True))
