@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -61,6 +62,8 @@ def equality(folder: Path) -> list[dict[str, Any]]:
         if any([process.wait() for process in started]):
             raise SystemExit(f"{script} failed with {count} processes: see above")
     rows = []
+    sys.path.insert(0, str(ROOT / "tests"))  # its backbone is a class of the tests
+    import_module("several")
     for name in sorted(path.name for path in (folder / "1").iterdir()):
         one = load(folder / "1" / name, "last")
         train = one.recipe.train
@@ -166,13 +169,13 @@ def compared(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         if norms:
             (weights, _, _), (others, captured, why) = one[name, how, *norms], two[name, how, *norms]
             row = {"norms": norms[0], "captured": captured, "why_not": why, "difference": largest(weights, others)}
-            rows.append({"recipe": name, "how": how, "steps": arguments.steps, **row})
+            rows.append({"recipe": load_recipe(name).name, "how": how, "steps": arguments.steps, **row})
         else:
             half = one[name, how, "half"]["step_ms"]
             row = {"one_ms": one[name, how]["step_ms"], "half_ms": half, "two_ms": two[name, how]["step_ms"]}
             expected = round(half + two[name, how]["message_ms"], 3)
             told = {key: two[name, how][key] for key in ("message_ms", "gradient_bytes", "captured")}
-            rows.append({"recipe": name, "how": how, **row, **told, "expected_ms": expected})
+            rows.append({"recipe": load_recipe(name).name, "how": how, **row, **told, "expected_ms": expected})
     return rows
 
 
