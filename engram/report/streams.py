@@ -208,7 +208,7 @@ def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table
 
 
 def calibration_table(records: Sequence[RunRecord], runs: str) -> Table[StreamCell]:
-    """Whether stated confidence keeps up with accuracy as memory grows: the longest stream of each system that tells."""
+    """Whether stated confidence keeps up with accuracy as memory grows: each system, its longest stream that tells."""
     told = [cell for cell in stream_cells(records) if "ece_by_position" in cell.evaluation.metrics]
     longest = {cell[:4]: cell for cell in told}  # lengths ascend
 
