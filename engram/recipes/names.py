@@ -40,7 +40,6 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     r"crops": ("data.crop_area", "data.crop_aspect"),
     r"turned": ("method.turned",),
     r"mixup": ("method.mixup", "method.mixup_of"),
-    r"decay": ("train.weight_decay",),
     r"dropblock": ("backbone.drop_block", "backbone.drop_block_size"),
     r"taught": ("train.teacher", "method.label_smoothing", "method.distillation", "method.distillation_temperature"),
     r"(?:\d+to)?\d+q": QUERIES,
