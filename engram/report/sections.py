@@ -24,7 +24,7 @@ from engram.report.results import SUMMARY, results_section, results_sections, su
 from engram.report.scale import SECTIONS as SCALE
 from engram.report.scale import scale_section
 from engram.report.stream_figures import FOLDER, stream_figures, stream_picture
-from engram.report.streams import PARTS, late_table, paired_table
+from engram.report.streams import PARTS, calibration_table, late_table, paired_table
 from engram.report.svg import standalone
 from engram.report.trials import SECTION as TRIALS
 from engram.report.trials import trials_section
@@ -52,7 +52,9 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         return "\n\n".join(filter(None, (results_section(name, rows, runs), audit_lines(name, records, runs))))
 
     def streams(name: str, runs: str) -> str:
-        return (late_table(records, runs) if name == "table" else paired_table(records, runs, folder)).markdown()
+        if name == "paired":
+            return paired_table(records, runs, folder).markdown()
+        return (late_table(records, runs) if name == "table" else calibration_table(records, runs)).markdown()
 
     return {
         "results": Kind(results_sections(records), results),
