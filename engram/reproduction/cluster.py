@@ -78,6 +78,7 @@ class Service:
     """On a node with GPUs, while a grid runs: CUDA MPS, and what memory its smallest GPU has free."""
 
     def __init__(self) -> None:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides GPUs from whom it gives none
         self.held = ExitStack()
         self.why = self.held.enter_context(multi_process_service())
 
