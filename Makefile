@@ -1,6 +1,6 @@
 # make run: environment + quickstart; make test: all tests; make lint: ruff and mypy; make docs: the site, in site/
 # make test-extras: the tests that need ONNX, Ray or the page, in an environment of their own
-# make test-cluster: two Ray nodes on this machine, one killed in the middle of a grid (about a minute)
+# make test-cluster: two Ray nodes on this machine, one killed in the middle of a grid (minutes)
 # make pythons: the wheel on each Python from 3.11 on that is on this machine; TORCH=2.11.0 with that version of PyTorch
 # make test-slow: five trainings, each by one process and by two
 # make test-faults: kills, failing disks and changed bytes for every kind of file, of which make test tries a few

@@ -25,6 +25,8 @@ def test_more_devices_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together.os, "cpu_count", lambda: 2)
     with pytest.raises(EngramError, match="3 processes were asked for.*has 2: use --devices 2 or fewer"):
         engram.train("proto_net/glyphs_quick", devices=3, device="cpu")
+    with pytest.raises(EngramError, match="3 processes were asked for.*has 2: use --devices 2 or fewer"):
+        engram.bench("chance", recipe="proto_net/glyphs_quick", devices=3, device="cpu")
     with pytest.raises(EngramError, match="devices = 0 but it must be at least 1"):
         engram.train("proto_net/glyphs_quick", devices=0)
     assert together.device_of("cpu", Share(1, 2)) == torch.device("cpu")
