@@ -29,6 +29,7 @@ from engram.machine.device import choose_device
 from engram.recipes import load_recipe
 from engram.recipes.printing import recipe_text
 from engram.reproduction.carry_out import reproduce
+from engram.reproduction.process import run_commands
 
 RUNS = 4
 SETTINGS = {
@@ -70,8 +71,20 @@ def write_study(folder: Path, arguments: argparse.Namespace, kind: str) -> tuple
     (folder / "short.toml").write_text("\n".join(lines))
     row = f'[[row]]\nlabel = "short"\nshort = "{folder}/short.toml"\ncells = [{{ column = "test" }}]\n'
     (folder / "study.toml").write_text(f'title = "packing"\ncolumns = ["test"]\n{row}')
+    # Before the clock runs: stores are built, and kernels compiled for all runs alike.
     for split in CLASSES:
-        open_split(load_recipe(str(folder / "short.toml")).data.dataset, split)  # built before the clock runs
+        open_split(load_recipe(str(folder / "short.toml")).data.dataset, split)
+    where = (
+        "--out",
+        str(folder / "warm-up"),
+        "--results",
+        str(folder / "warm-up/results"),
+        "--device",
+        arguments.device,
+    )
+    ended = run_commands([("train", str(folder / "short.toml"), "--iterations", "6", *where)], folder / "warm-up.txt")
+    if ended.status != "finished":
+        raise EngramError(f"the warm-up {ended.status}: {ended.sentence}")
     return folder / "study.toml", {"recipe": name, "iterations": steps, "runs": RUNS, "synthetic": arguments.synthetic}
 
 
