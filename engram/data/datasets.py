@@ -94,7 +94,8 @@ def open_split(
         if (folder / "store.json").is_file():  # another process built it while this one waited
             return Store.open(folder)
         reading, notes = _read_checked(dataset, split, form)
-        return build(folder, dataset, split, reading.source, "; ".join((f"{form.name} in {form.root}", *notes)), quiet)
+        origin = "; ".join((f"{form.name} in {form.root}", *notes))
+        return build(folder, dataset, split, reading.source, origin, quiet, resume=True)
 
 
 def check_dataset(

@@ -171,10 +171,15 @@ def _check_rows(info: StoreInfo, images: Tensor, offsets: np.ndarray) -> None:
         raise ValueError(f"its group_size is {info.group_size}")
 
 
-def digest_of(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    digest.update(np.ascontiguousarray(offsets, dtype=np.int64).tobytes())
+def begin_digest(offsets: np.ndarray, class_names: Sequence[str]) -> hashlib._Hash:
+    """The digest of a store before its first image."""
+    digest = hashlib.sha256(np.ascontiguousarray(offsets, dtype=np.int64).tobytes())
     digest.update("\n".join(class_names).encode())
+    return digest
+
+
+def digest_of(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -> str:
+    digest = begin_digest(offsets, class_names)
     flat = data.reshape(len(data), -1)
     for start in range(0, len(flat), 4096):  # in pieces: a memory map larger than memory must pass too
         digest.update(np.ascontiguousarray(flat[start : start + 4096]).tobytes())
