@@ -50,6 +50,7 @@ TrustCode = Annotated[
     bool, arg(help="import the class of your own that the run folder names: this runs code", help_behavior_hint="")
 ]
 
+Size = Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="(default: half of what is free)")]
 Whole = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OF_RECIPE)]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=_OF_RECIPE)]
 Precision = Annotated[Literal["fp32", "bf16"] | None, arg(metavar="{fp32,bf16}", help_behavior_hint=_OF_RECIPE)]

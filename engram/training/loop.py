@@ -72,7 +72,7 @@ def train(
     """
     classes = recipe.data.train_classes
     stores = {split: store.classes(classes) if split == "train" else store for split, store in stores.items()}
-    how = running.precision, running.plain, running.micro_batch
+    how = running.precision, running.plain, running.micro_batch, running.store_memory
     is_first = processes.is_first()  # the one that locks, writes and shows
     with processes.agreed():
         trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
