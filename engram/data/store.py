@@ -72,6 +72,11 @@ class Store:
         return tuple(self.images.shape[1:])
 
     @property
+    def n_bytes(self) -> int:
+        """Of all images."""
+        return self.images.numel() * self.images.element_size()
+
+    @property
     def is_pixels(self) -> bool:
         """Whether these are images of whole numbers, which can be augmented, and not features."""
         return self.images.dtype == torch.uint8 and len(self.image_shape) == 3

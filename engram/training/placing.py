@@ -33,14 +33,13 @@ class Room:
         """The store with its images on the device where there is room for them; else as it is."""
         if store.file is None and store.images.device == self.device:
             return store
-        size = store.images.numel() * store.images.element_size()
-        if size > self.left:
+        if store.n_bytes > self.left:
             return store
         try:
             placed = store.to(self.device)
         except torch.OutOfMemoryError:
             return store
-        self.left -= size
+        self.left -= store.n_bytes
         return placed
 
 

@@ -32,8 +32,9 @@ def source(recipe: Recipe, store: Store) -> BatchSource:
     "recipe", [RECIPE, GRAPH, STAGE_ONE, RANGES], ids=lambda r: f"{r.method}{bool(r.data.n_query_range)}"
 )
 def test_weights_are_those_of_a_training_from_memory(recipe: Recipe, tmp_path: Path) -> None:
-    go(tmp_path / "memory", recipe)
-    go(tmp_path / "disk", recipe, stores=on_disk(tmp_path), store_memory="0")
+    memory = go(tmp_path / "memory", recipe)
+    disk = go(tmp_path / "disk", recipe, stores=on_disk(tmp_path), store_memory="0")
+    assert disk.training["from_disk"] and not memory.training["from_disk"]
     assert_same_end(tmp_path / "memory", tmp_path / "disk")
 
 
