@@ -45,7 +45,7 @@ class DatasetReport:
 
     dataset: str
     form: str
-    root: Path | None
+    root: Path | str | None
     splits: tuple[SplitReport, ...]
     problems: tuple[str, ...]
 
@@ -193,7 +193,7 @@ def _check_counts(spec: DatasetSpec, dataset: str, split: str, source: SplitSour
 
 
 def _store_folder(dataset: str, split: str, form: Form, cache: Path) -> Path:
-    name = f"folder-{form.root.resolve().name}" if dataset.startswith(FOLDER_PREFIX) else dataset
+    name = f"folder-{Path(form.root).resolve().name}" if dataset.startswith(FOLDER_PREFIX) else dataset
     return cache / name / _fingerprint(form) / split
 
 
