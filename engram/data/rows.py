@@ -42,25 +42,25 @@ class RowFile:
 
     def read(self, rows: np.ndarray, out: np.ndarray) -> None:
         """Rows by number (n,) into ``out`` (n, row_bytes), bytes; those that follow each other in one piece."""
-        data, size = out.reshape(-1).data, self.row_bytes
-        starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1).tolist()
-        for begin, end in pairwise((*starts, len(rows))):
-            place, piece = self.start + int(rows[begin]) * size, data[begin * size : end * size]
-            while piece:
-                got = self._read(place, piece)
-                place, piece = place + got, piece[got:]
-
-    def _read(self, place: int, piece: memoryview) -> int:
+        data, size, descriptor = out.reshape(-1).data, self.row_bytes, self.descriptor
+        starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1)
+        places = (self.start + rows[starts] * size).tolist()
         try:
-            got = os.preadv(self.descriptor, [piece], place)
+            # As little as can be for each row: all threads of Python take turns at it.
+            for place, (begin, end) in zip(places, pairwise((*(starts * size).tolist(), len(data))), strict=True):
+                piece = data[begin:end]
+                while (got := os.preadv(descriptor, (piece,), place)) != len(piece):
+                    place, piece = place + got, piece[got:]
+                    if not got:
+                        raise self._cut_short(place + len(piece))
         except OSError as error:
             raise EngramError(f"{self.path} cannot be read ({error.strerror}): check its disk") from error
-        if not got:
-            raise EngramError(
-                f"{self.path} has {os.fstat(self.descriptor).st_size} bytes where {place + len(piece)} are needed: it "
-                f"was cut short; delete its folder, and the store is built again"
-            )
-        return got
+
+    def _cut_short(self, needed: int) -> EngramError:
+        return EngramError(
+            f"{self.path} has {os.fstat(self.descriptor).st_size} bytes where {needed} are needed: it was cut short; "
+            f"delete its folder, and the store is built again"
+        )
 
     def plan(self, rows: np.ndarray, out: np.ndarray, pool: Executor) -> list[Future[None]]:
         """`read`, shared out among the threads of a pool: done when all of these are."""
