@@ -137,7 +137,7 @@ def stepped(folder: Path, arguments: argparse.Namespace, memory: str | None) -> 
             started, before = time.perf_counter(), from_disk_bytes()
             ms = 1000 * whole_steps(trainer, arguments.repeats, arguments.warm_up, arguments.looks)
             seconds, after = time.perf_counter() - started, from_disk_bytes()
-        found[name] = {
+        found[trainer.recipe.name] = {
             "step_ms": round(ms, 3),
             "images_per_step": sum(
                 rows.size for key, rows in trainer.source.draw_lists().items() if key.endswith("rows")
