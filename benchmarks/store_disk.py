@@ -124,63 +124,59 @@ def opened(folder: Path) -> dict[str, float]:
     return found | ({} if before is None else {"disk_alone_read_gb": round((from_disk_bytes() - before) / 1e9, 2)})
 
 
-def stepped(folder: Path, arguments: argparse.Namespace, memory: str | None) -> dict[str, Any]:
-    """Milliseconds of a step of each recipe, with the store within so much memory, and what was read."""
-    device, path = choose_device(arguments.device), folder / "images.npy"
-    train = Store.open(folder)
-    train = train if memory else train.to(device)  # once for all recipes
-    stores, found = {"train": train, "val": synthetic_store(DATASET, "val")}, {}
-    for name in arguments.recipe:
-        trainer = Trainer(load_recipe(name), stores, Path("no-such-run"), device, store_memory=memory)
-        trainer.begin(resume=False)
-        with dropping(path), fast_arithmetic(device, False):
-            started, before = time.perf_counter(), from_disk_bytes()
-            ms = 1000 * whole_steps(trainer, arguments.repeats, arguments.warm_up, arguments.looks)
-            seconds, after = time.perf_counter() - started, from_disk_bytes()
-        found[trainer.recipe.name] = {
-            "step_ms": round(ms, 3),
-            "images_per_step": sum(
-                rows.size for key, rows in trainer.source.draw_lists().items() if key.endswith("rows")
-            ),
-            "from_disk": trainer.source.ahead is not None,
-            "captured": trainer.stepper.graph is not None,
-            "steps": trainer.iteration,
-            "seconds": round(seconds, 1),
-            "read_gb": None if before is None or after is None else round((after - before) / 1e9, 2),
-        }
-        del trainer
-    return {"recipes": found, "resident_mib": peak_resident_mib(), "device": name_of(device), "kind": device.type}
+def stepped(folder: Path, arguments: argparse.Namespace, recipe: str, memory: str | None) -> dict[str, Any]:
+    """Milliseconds of a step, with the store within so much memory (None: all on the device), and what was read."""
+    device, train = choose_device(arguments.device), Store.open(folder)
+    stores = {"train": train if memory else train.to(device), "val": synthetic_store(DATASET, "val")}
+    trainer = Trainer(load_recipe(recipe), stores, Path("no-such-run"), device, store_memory=memory)
+    trainer.begin(resume=False)
+    with dropping(folder / "images.npy"), fast_arithmetic(device, False):
+        started, before = time.perf_counter(), from_disk_bytes()
+        ms = 1000 * whole_steps(trainer, arguments.repeats, arguments.warm_up, arguments.looks)
+        seconds, after = time.perf_counter() - started, from_disk_bytes()
+    return {
+        "recipe": trainer.recipe.name,
+        "step_ms": round(ms, 3),
+        "images_per_step": sum(rows.size for key, rows in trainer.source.draw_lists().items() if "rows" in key),
+        "from_disk": trainer.source.ahead is not None,
+        "captured": trainer.stepper.graph is not None,
+        "steps": trainer.iteration,
+        "seconds": round(seconds, 1),
+        "read_gb": None if before is None or after is None else round((after - before) / 1e9, 2),
+        "resident_mib": peak_resident_mib(),
+        "device": name_of(device),
+    }
 
 
 def alone(call: Callable[..., Any], *given: Any) -> Any:
-    """In a process of its own, which has CUDA to itself."""
+    """In a process of its own, which has CUDA to itself; what it gives is shown at once."""
     with ProcessPoolExecutor(1, get_context("fork")) as pool:
-        return pool.submit(call, *given).result()
+        found = pool.submit(call, *given).result()
+    print(found, flush=True)
+    return found
 
 
-def measure(arguments: argparse.Namespace) -> tuple[Measurement, str]:
+def measure(arguments: argparse.Namespace) -> Measurement:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="store-", dir=arguments.folder))
+    ways = {"disk": "0"} | ({} if arguments.disk_only else {"memory": None})
+    recipes: dict[str, dict[str, Any]] = {}
     try:
         rates = alone(built, root / "train", arguments.n_images) | alone(opened, root / "train")
         size = (root / "train" / "images.npy").stat().st_size
-        disk = alone(stepped, root / "train", arguments, "0")
-        memory = {} if arguments.disk_only else alone(stepped, root / "train", arguments, None)
+        for asked in arguments.recipe:
+            found = {way: alone(stepped, root / "train", arguments, asked, memory) for way, memory in ways.items()}
+            recipes[found["disk"]["recipe"]] = found
     finally:
         shutil.rmtree(root)
-    parts, recipes = {}, {}
-    for name, of_disk in disk["recipes"].items():
-        recipes[name] = {"disk": of_disk}
-        parts[f"{name}, from disk"] = of_disk["step_ms"]
-        if memory:
-            of_memory = memory["recipes"][name]
-            recipes[name]["memory"] = of_memory
-            parts[f"{name}, in memory"] = of_memory["step_ms"]
-            rates[f"{name}, disk / memory"] = round(of_disk["step_ms"] / of_memory["step_ms"], 3)
-    rates |= {"resident_from_disk_mib": disk["resident_mib"], "resident_in_memory_mib": memory.get("resident_mib", 0.0)}
+    parts = {f"{name}, {way}": found["step_ms"] for name, both in recipes.items() for way, found in both.items()}
+    for name, both in recipes.items():
+        if "memory" in both:
+            rates[f"{name}, disk / memory"] = round(both["disk"]["step_ms"] / both["memory"]["step_ms"], 3)
+    rates["resident_from_disk_mib"] = max(both["disk"]["resident_mib"] for both in recipes.values())
     setting = {"n_images": arguments.n_images, "store_gb": round(size / 1e9, 2), "recipes": recipes}
     setting |= {"threads": torch.get_num_threads(), "repeats": arguments.repeats, "limits": LIMITS}
-    return Measurement("store_disk", disk["device"], setting, None, parts, rates), disk["kind"]
+    return Measurement("store_disk", next(iter(recipes.values()))["disk"]["device"], setting, None, parts, rates)
 
 
 def show(measurement: Measurement) -> None:
@@ -199,13 +195,14 @@ def main() -> None:
     parser.add_argument("--recipe", nargs="+", default=list(RECIPES), help="for pictures of 84x84")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
     parser.add_argument("--disk-only", action="store_true", help="no steps with the store in memory")
-    parser.add_argument("--repeats", type=int, default=20, help="what each median is taken of; blocks on a GPU")
+    parser.add_argument("--repeats", type=int, default=10, help="what each median is taken of; blocks on a GPU")
     parser.add_argument("--looks", type=int, default=5, help="at the losses in a block on a GPU, one in 20 steps")
-    parser.add_argument("--warm-up", type=int, default=3, help="blocks before the first that counts")
+    parser.add_argument("--warm-up", type=int, default=2, help="blocks before the first that counts")
     parser.add_argument("--out", type=Path, default=Path("results/speed"), help="folder the JSON is written to")
     arguments = parser.parse_args()
-    measurement, kind = measured(measure, arguments)
+    measurement = measured(measure, arguments)
     show(measurement)
+    kind = arguments.device.partition(":")[0]
     print(f"wrote {measurement.write(arguments.out, f'store_disk.{kind}')}", flush=True)
 
 

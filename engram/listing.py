@@ -45,7 +45,7 @@ def show_data(dataset: str | None, data: Path | None, build: bool, shards: str |
         raise EngramError("; ".join(report.problems))
     if shards:
         for place, manifest in write_shards(dataset, shards, data).items():
-            console.print(f"{place}: {len(manifest.shards)} shards", highlight=False)
+            console.print(f"{place}: {sum(manifest.counts)} images, in shards: {len(manifest.shards)}", highlight=False)
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -17,8 +17,10 @@ import numpy as np
 
 from engram.errors import EngramError
 
-THREADS = 16
+THREADS = 32
 """that read at a time: a disk answers many questions at once, and waits take no processor"""
+PARTS = 8
+"""of what is read together with other things: each part costs the thread that plans it a moment"""
 ALONE = 64
 """rows that are read without other threads"""
 
@@ -62,20 +64,20 @@ class RowFile:
             f"delete its folder, and the store is built again"
         )
 
-    def plan(self, rows: np.ndarray, out: np.ndarray, pool: Executor) -> list[Future[None]]:
+    def plan(self, rows: np.ndarray, out: np.ndarray, pool: Executor, parts: int = PARTS) -> list[Future[None]]:
         """`read`, shared out among the threads of a pool: done when all of these are."""
-        return [pool.submit(self.read, rows[part], out[part]) for part in shares(len(rows))]
+        return [pool.submit(self.read, rows[part], out[part]) for part in shares(len(rows), parts)]
 
     def read_all(self, rows: np.ndarray, out: np.ndarray) -> None:
         """`read` with threads of its own, where that pays."""
         if len(rows) <= ALONE:
             return self.read(rows, out)
         with ThreadPoolExecutor(THREADS) as pool:
-            for part in self.plan(rows, out, pool):
+            for part in self.plan(rows, out, pool, THREADS):
                 part.result()
 
 
-def shares(count: int) -> Iterator[slice]:
-    """``count`` things in a part for each thread."""
-    ends = np.linspace(0, count, min(count, THREADS) + 1).astype(int).tolist()
+def shares(count: int, parts: int = PARTS) -> Iterator[slice]:
+    """``count`` things in so many parts."""
+    ends = np.linspace(0, count, min(count, parts) + 1).astype(int).tolist()
     return (slice(begin, end) for begin, end in pairwise(ends))

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from rich.console import Console
 from rich.progress import track
 
 from engram.data.catalogue import FOLDER_PREFIX, find_form
@@ -42,7 +43,8 @@ def write_store(store: Store, url: str, quiet: bool = False) -> Manifest:
         place.files.makedirs(place.folder, exist_ok=True)
         if place.files.exists(f"{place.folder}/{MANIFEST}"):
             place.files.rm_file(f"{place.folder}/{MANIFEST}")
-        for start in track(starts, said, disable=quiet, transient=True):
+        console = Console(stderr=True)
+        for start in track(starts, said, console=console, disable=quiet or not console.is_terminal, transient=True):
             rows = torch.arange(start, min(start + step, len(store.images)))
             data, name = as_bytes(store.gather(rows)).tobytes(), f"shard-{len(shards):05d}.bin"
             place.files.pipe_file(f"{place.folder}/{name}", data)

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
 from rich.progress import Progress
 
 from engram.data.formats.form import SplitSource
@@ -97,7 +98,8 @@ class _Writing:
 
     def write(self, quiet: bool) -> None:
         filled = 0
-        with Progress(disable=quiet, transient=True) as bar:
+        console = Console(stderr=True)
+        with Progress(console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
             task = bar.add_task(f"building {self.info.dataset} {self.info.split}", total=int(self.offsets[-1]))
             for image in self._images():
                 self.block[filled] = image

@@ -38,7 +38,7 @@ def test_rows_in_any_order(file: RowFile, rows: list[int]) -> None:
 
 def test_no_rows_are_no_work(file: RowFile) -> None:
     file.read_all(np.empty(0, np.int64), np.empty((0, 7), np.uint8))
-    assert list(shares(0)) == [] and len(list(shares(1000))) == THREADS
+    assert list(shares(0)) == [] and len(list(shares(1000, THREADS))) == THREADS
 
 
 def test_a_part_and_a_copy_in_another_process_are_files_of_their_own(file: RowFile) -> None:
