@@ -36,6 +36,7 @@ COLUMNS: tuple[Column[Stepped], ...] = (
     Column("Images of a step", lambda s: _number(s.of("disk", "images_per_step"), 0), right=True),
     Column("Steps", lambda s: _number(s.of("disk", "steps"), 0), right=True),
     Column("Read for them, GB", lambda s: _number(s.of("disk", "read_gb"), 2), right=True),
+    Column("Resident, MiB", lambda s: _number(s.of("disk", "resident_mib"), 0), right=True),
     Column("Measured", lambda s: s.link),
 )
 
@@ -57,7 +58,6 @@ def _of_store(content: Mapping[str, Any]) -> str:
     return (
         f"{content['device']}: {setting['n_images']:,} pictures, {setting['store_gb']:.2f} GB, were built in "
         f"{rates['build_s']:.0f} s with {rates['build_resident_mib']:,.0f} MiB resident and opened in "
-        f"{rates['open_s']:.3f} s; the steps from disk had {rates['resident_from_disk_mib']:,.0f} MiB resident. The "
-        f"disk alone gave {rates['disk_alone_gb_per_s']:.2f} GB/s of single pictures. Load average before: "
-        f"{content['load_average']:.1f}."
+        f"{rates['open_s']:.3f} s. The disk alone gave {rates['disk_alone_gb_per_s']:.2f} GB/s of single pictures. Load "
+        f"average before: {content['load_average']:.1f}."
     )
