@@ -87,11 +87,19 @@ def begin(folder: Path, resume: bool) -> Unfinished:
             else:
                 dead.images.close()
                 remove(left)
-    while not found:
+    return found or _new(folder)
+
+
+def _new(folder: Path) -> Unfinished:
+    while True:
         own = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}")
         own.mkdir()
-        found = _claimed(own)
-    return found
+        try:
+            if found := _claimed(own, new=True):
+                return found
+        except OSError:
+            remove(own)
+            raise
 
 
 def _put_back(aside: Path, folder: Path) -> None:
@@ -103,19 +111,22 @@ def _put_back(aside: Path, folder: Path) -> None:
         os.replace(aside, folder)
 
 
-def _claimed(folder: Path) -> Unfinished | None:
-    """A hidden folder as our own; None where another process is at work in it."""
+def _claimed(folder: Path, new: bool = False) -> Unfinished | None:
+    """A hidden folder as our own; None where another process has it, or nobody can tell."""
     path = folder / FILES[0]
     try:
         images = path.open("a+b")
-    except OSError:
+    except OSError as error:
+        if new and not isinstance(error, FileNotFoundError):  # another process took it for a dead one
+            raise
         return None
     try:
         if sys.platform != "win32":
             fcntl.flock(images, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(images.fileno()), path.stat()):  # else it was removed before it was locked
-            return Unfinished(folder, images)
-    except OSError:
-        pass
+        ours = os.path.samestat(os.fstat(images.fileno()), path.stat())  # else it was removed before it was locked
+    except OSError as error:
+        ours = new and not isinstance(error, BlockingIOError | FileNotFoundError)  # a disk that knows no locks
+    if ours:
+        return Unfinished(folder, images)
     images.close()
     return None

@@ -58,6 +58,6 @@ def _of_store(content: Mapping[str, Any]) -> str:
     return (
         f"{content['device']}: {setting['n_images']:,} pictures, {setting['store_gb']:.2f} GB, were built in "
         f"{rates['build_s']:.0f} s with {rates['build_resident_mib']:,.0f} MiB resident and opened in "
-        f"{rates['open_s']:.3f} s. The disk alone gave {rates['disk_alone_gb_per_s']:.2f} GB/s of single pictures. Load "
-        f"average before: {content['load_average']:.1f}."
+        f"{rates['open_s']:.3f} s. The disk alone gave {rates['disk_alone_gb_per_s']:.2f} GB/s of single pictures. "
+        f"Load average before: {content['load_average']:.1f}."
     )
