@@ -89,6 +89,7 @@ Seeds = Annotated[tuple[int, ...], arg(metavar="N", help_behavior_hint="(default
 Scale = Literal["short", "paper"]
 Launcher = Literal["local", "ray"]
 Address = Annotated[str, arg(metavar="ADDRESS", help_behavior_hint="(default: the one Ray finds)")]
+PerGpu = Annotated[str, arg(metavar="K|auto")]
 Page = Annotated[Path, arg(metavar="FILE.html")]
 OptionalPage = Annotated[Path | None, arg(metavar="FILE.html", help_behavior_hint="(default: none)")]
 Images = Annotated[Positional[tuple[Path, ...]], arg(metavar="IMAGE...", help_behavior_hint="")]

@@ -88,6 +88,8 @@ class AskOptions(Options):
     """in place of a run folder: one that needs no training, or package.module:Class for your own"""
     split: flags.Split = "test"
     """classes the tasks are drawn from"""
+    devices: flags.Count = 1
+    """processes that answer together, each with a GPU of its own, or a core where there is none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +168,7 @@ class _Asked(Keywords, total=False):
     recipe: str | None
     method: str | None
     split: Literal["train", "val", "test"]
+    devices: int
 
 
 class AuditKeywords(_Asked, Drawn, total=False):

@@ -35,7 +35,7 @@ ANSWERS = {"default": "inductive, the default", "temperature 1": "the same witho
 ANSWERS |= {"transductive": "transductive"}
 
 
-def _files(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
+def files_of(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
     """Contents and names, the last measured last; a file that is no measurement is named and left out."""
     files = []
     for path in folder.glob(pattern):
@@ -114,7 +114,7 @@ def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
     if name == "paths":
         return paths_table(records, runs, folder.parent / "runs").markdown()
     if name == "store":
-        return store_section(_files(folder, "store_disk.*.json"), f"{runs.removesuffix('runs')}speed")
+        return store_section(files_of(folder, "store_disk.*.json"), f"{runs.removesuffix('runs')}speed")
     benchmark = "evaluation" if name == "evaluation" else "train_step"
     found = _newest(folder, f"{runs.removesuffix('runs')}speed", benchmark, SPEED[name])
     rows = [Measured(m.link, m.content, axis) for m in found for axis in AXES] if name == "growth" else found
@@ -134,7 +134,7 @@ def step_times(folder: Path) -> dict[tuple[str, str], float]:
 def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measured]:
     """The last measurement of each recipe on each device; plain steps and features are rows of their own."""
     kept: dict[tuple[str, ...], Measured] = {}
-    for content, name in _files(folder, "*.json"):
+    for content, name in files_of(folder, "*.json"):
         if content.get("benchmark") == benchmark and needed in content:
             measured = Measured(f"[{content['measured'][:10]}]({link}/{name})", content)
             kept[(measured.recipe, content["device"], measured.setting.get("asked", ""))] = measured
@@ -145,7 +145,7 @@ def own_section(name: str, runs: str, folder: Path) -> str:
     """The newest measurement as a table, with a link to its file."""
     what, _, kind = name.partition(".")
     stem = {"engines": f"fit.{kind}", "speed": "speed", "suggest": "suggest"}.get(what, f"test.{kind}")
-    if not (files := _files(folder, f"{stem}.*.json")):
+    if not (files := files_of(folder, f"{stem}.*.json")):
         return NOT_MEASURED
     content, file = files[-1]
     tables = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": _ways, "speed": _speed}

@@ -28,6 +28,7 @@ from engram.ledger import (
 )
 from engram.machine.device import describe_device, kept_memory
 from engram.machine.failures import explain
+from engram.machine.together import Call, together
 from engram.models.build import resolve_method, revisions, trusting_code
 from engram.models.checkpoint import load
 from engram.models.features import SPLITS, check_maker, open_stores
@@ -36,7 +37,6 @@ from engram.options import TrainKeywords, TrainOptions
 from engram.processes import LostProcessError
 from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.recipes.protocols import protocols_of, validation_split
-from engram.training.distributed import together
 from engram.training.limits import Limits, Running
 from engram.training.loop import OnValidation, TrainOutcome
 from engram.training.loop import train as run_loop
@@ -92,7 +92,8 @@ def train(
     how = TrainOptions.read("train", options)
     chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, vars(how))
     _check_before(chosen, Path(how.results))
-    with together(how.devices, how.device, (recipe, stores, options)) as where:
+    call = Call(__name__, "train", recipe, {"stores": stores, "progress": False, **options})
+    with together(how.devices, how.device, call) as where:
         with processes.agreed():
             opened = _open(chosen, stores, how)
             chosen = count_base_classes(chosen, opened["train"])

@@ -91,7 +91,7 @@ def train(
             StopRequest() as stop,
         ):
             device_use = DeviceUse(device)
-            stopped_by = _Loop(trainer, use, limits, display, scalars, stop, on_validation).run()
+            stopped_by = _Loop(trainer, use, device_use, limits, display, scalars, stop, on_validation).run()
         trainer.load_best()
     status: Literal["finished", "interrupted"] = "interrupted" if stopped_by == "signal" else "finished"
     training = _summary(trainer, stopped_by) | {"kernels": use.by, "device_use": device_use.summary()}
@@ -103,6 +103,7 @@ def train(
 class _Loop:
     trainer: Trainer
     use: kernels.Use
+    device_use: DeviceUse
     limits: Limits
     display: Display
     scalars: ScalarLog
@@ -173,6 +174,7 @@ class _Loop:
                 self.scalars.add(self.trainer.iteration, "train", means | {"learning_rate": self.trainer.learning_rate})
 
     def _validate(self) -> None:
+        self.device_use.look_at_work()
         self._look()
         trainer = self.trainer
         means = trainer.window.means()

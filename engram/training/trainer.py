@@ -212,6 +212,7 @@ class Trainer:
             revision=self.revision,
             start=self.start,
             chosen=self.chosen,
+            processes=processes.mine().count,
         )
         values = self.method.state_dict(), optimiser_tensors, random_state(self.source)
         parts = dict(zip(checkpoints.PARTS, values, strict=True))

@@ -1,4 +1,4 @@
-"""The commands from end to end at the smallest size: what they print and what they write."""
+"""Commands from end to end at the smallest size: what they print and what they write."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import evaluation, store_disk, train_step
+from benchmarks import evaluation, packing, processes, store_disk, train_step
 from engram.report.measured import speed_section
+from engram.report.scale import scale_section
 
 
 def ran(module: Any, arguments: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -61,3 +62,24 @@ def test_a_store_on_disk(recipe: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert content["rates"]["tiny, disk / memory"] > 0 and content["rates"]["open_s"] < 5
     assert not any((tmp_path / "disk").iterdir())
     assert "800 pictures, 0.02 GB" in speed_section("store", [], "results/runs", tmp_path / "speed")
+
+
+@pytest.mark.slow
+def test_two_processes_against_one(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "speed"
+    small = "--synthetic --steps 2 --repeats 1 --warm-up 1"
+    content = ran(processes, f"--recipe {recipe} {small}", out, monkeypatch)
+    differences = {case["norms"]: case["difference"] for case in content["cases"] if "norms" in case}
+    assert differences.keys() == {"synchronised", "frozen"} and max(differences.values()) < 1e-9
+    (times,) = (case for case in content["cases"] if "two_ms" in case)
+    assert times["expected_ms"] == pytest.approx(times["half_ms"] + times["message_ms"])
+    assert "`tiny`" in scale_section("processes", [], "results/runs", out)
+
+
+@pytest.mark.slow
+def test_four_trainings_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "speed"
+    content = ran(packing, "--iterations 2 --per-gpu 2", out, monkeypatch)
+    turn, together = content["cases"]
+    assert turn["times_sooner"] == 1 and together["loss_difference"] == together["accuracy_difference"] == 0.0
+    assert "| side by side |" in scale_section("packing", [], "results/runs", out)
