@@ -44,9 +44,10 @@ class Room:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes; of the machine's, those count that only keep files at hand."""
+    """Bytes; those count too that torch keeps for later, and of the machine's those that only keep files at hand."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     try:
         return 1024 * int(re.findall(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())[0])
     except (OSError, IndexError):
