@@ -1,8 +1,8 @@
 """What benchmarks measured: files of results/speed and results/own, and pairs of runs, as tables.
 
-``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts) or paths:
-the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND (validation
-classes), test.KIND, rounds.KIND, ways.imagenet, suggest (test classes) or speed of own pictures.
+``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts), store or
+paths: the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND
+(validation classes), test.KIND, rounds.KIND, ways.imagenet, suggest (test classes) or speed of own pictures.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from engram.errors import EngramWarning
 from engram.files import read_json
 from engram.ledger import RunRecord
 from engram.report.results import NOT_MEASURED, paths_table
+from engram.report.stored import store_section
 from engram.report.suggested import suggest_table
 from engram.report.table import Column, Table, percent
 
-SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": ""}
+SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": "", "store": ""}
 """section -> what a file must hold"""
 KINDS = ("imagenet", "photographs", "glyphs")
 OWN = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "ways.imagenet")
@@ -30,11 +31,8 @@ BUSY = 1.5
 """load average above which a table says so"""
 PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")
 AXES = ("ways", "shots", "queries", "T", "image size")
-ANSWERS = {
-    "default": "inductive, the default",
-    "temperature 1": "the same without temperature",
-    "transductive": "transductive",
-}
+ANSWERS = {"default": "inductive, the default", "temperature 1": "the same without temperature"}
+ANSWERS |= {"transductive": "transductive"}
 
 
 def files_of(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
@@ -115,6 +113,8 @@ def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
     """The newest measurements as a table, each with a link to its file; whole steps are followed by their parts."""
     if name == "paths":
         return paths_table(records, runs, folder.parent / "runs").markdown()
+    if name == "store":
+        return store_section(files_of(folder, "store_disk.*.json"), f"{runs.removesuffix('runs')}speed")
     benchmark = "evaluation" if name == "evaluation" else "train_step"
     found = _newest(folder, f"{runs.removesuffix('runs')}speed", benchmark, SPEED[name])
     rows = [Measured(m.link, m.content, axis) for m in found for axis in AXES] if name == "growth" else found

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from engram import processes
-from engram.data.episodes import placed
 from engram.errors import EngramError
 from engram.processes import Message
 from engram.recipes.schema import TrainSettings
@@ -120,7 +119,7 @@ WARM_UP = 3
 
 
 class Stepper:
-    """Makes the steps of a run: from the fourth on, on a GPU with the images on it, by replaying a captured one.
+    """Makes the steps of a run: from the fourth on, on a GPU, by replaying a captured one.
 
     ``fallback`` says why steps are not captured, where that was wanted; it is empty while they are or will be.
     """
@@ -132,8 +131,6 @@ class Stepper:
             self._give_up("its sizes are drawn anew for every step")
         elif captured and not update.method.capturable:
             self._give_up("it calls a library that cannot be captured")
-        elif captured and source.store.images.device.type != source.device.type:
-            self._give_up("the images do not fit on the GPU")
         self.steps = 0
         self.graph: _Graph | None = None
         self.side = torch.cuda.Stream(source.device) if self.captured else None
@@ -148,11 +145,11 @@ class Stepper:
         if self.graph is not None:
             return self.graph.replay(lists, progress)
         if self.side is None:
-            return self.update(self.source.assemble(placed(self.source.store, lists, self.source.device), progress))
+            return self.update(self.source.assemble(self.source.placed(lists), progress))
         # Gradients are tied to the stream of the first backward pass, and a capture may not wait for the default one.
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
-            result = self.update(self.source.assemble(placed(self.source.store, lists, self.source.device), progress))
+            result = self.update(self.source.assemble(self.source.placed(lists), progress))
         torch.cuda.current_stream().wait_stream(self.side)
         return result
 

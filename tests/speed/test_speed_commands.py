@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import evaluation, packing, processes, train_step
+from benchmarks import evaluation, packing, processes, store_disk, train_step
 from engram.report.measured import speed_section
 from engram.report.scale import scale_section
 
@@ -49,6 +49,19 @@ def test_an_evaluation(what: str, recipe: Path, tmp_path: Path, monkeypatch: pyt
     assert content["setting"]["tasks"] == 8 and content["rates"]["tasks_per_s"] > 0
     assert content["setting"]["asked"] == ("features" if what == "--features" else "images")
     assert "`tiny`" in speed_section("evaluation", [], "results/runs", out)
+
+
+def test_a_store_on_disk(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part of it, on a store of two pictures in each class; nothing of it is left."""
+    monkeypatch.setattr(store_disk, "READ_ROWS", 100)
+    recipe.write_text(recipe.read_text().replace("glyphs", "tieredimagenet"))
+    arguments = f"--recipe {recipe} --folder {tmp_path / 'disk'} --n-images 800 --repeats 1 --warm-up 1"
+    content = ran(store_disk, arguments, tmp_path / "speed", monkeypatch)
+    (steps,) = content["setting"]["recipes"].values()
+    assert steps["disk"]["from_disk"] and not steps["memory"]["from_disk"] and steps["disk"]["images_per_step"] == 40
+    assert content["rates"]["tiny, disk / memory"] > 0 and content["rates"]["open_s"] < 5
+    assert not any((tmp_path / "disk").iterdir())
+    assert "800 pictures, 0.02 GB" in speed_section("store", [], "results/runs", tmp_path / "speed")
 
 
 @pytest.mark.slow
