@@ -56,7 +56,7 @@ def test_transductive_answers_are_as_sure_as_the_company_of_their_queries_allows
         found = [joint.answer(*known, query, 10, calibration=c).log_probs for c in (sure, Calibration())]
         gaps.append([float(p.exp().amax(-1).mean() - (p.argmax(-1) == truth).float().mean()) for p in found])
     gap, untold = torch.tensor(gaps).mean(0).abs()
-    assert gap < 0.06 and gap < untold
+    assert gap < 0.3 * untold
     alone = calibrate(joint, *known, 10)
     assert alone == stored(joint, 50, 10) and alone.temperature > stored(joint, 50, 10, 120).temperature
 
