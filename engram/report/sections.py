@@ -22,7 +22,7 @@ from engram.report.measured import OWN, SPEED, own_section, speed_section
 from engram.report.quickstart import NAMES, quickstart_section
 from engram.report.results import SUMMARY, results_section, results_sections, summary_csv
 from engram.report.stream_figures import FOLDER, stream_figures, stream_picture
-from engram.report.streams import PARTS, late_table, paired_table
+from engram.report.streams import PARTS, calibration_table, late_table, paired_table
 from engram.report.svg import standalone
 from engram.report.trials import SECTION as TRIALS
 from engram.report.trials import trials_section
@@ -50,7 +50,9 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         return "\n\n".join(filter(None, (results_section(name, rows, runs), audit_lines(name, records, runs))))
 
     def streams(name: str, runs: str) -> str:
-        return (late_table(records, runs) if name == "table" else paired_table(records, runs, folder)).markdown()
+        if name == "paired":
+            return paired_table(records, runs, folder).markdown()
+        return (late_table(records, runs) if name == "table" else calibration_table(records, runs)).markdown()
 
     return {
         "results": Kind(results_sections(records), results),

@@ -35,7 +35,7 @@ from engram.models.run_folder import last_step
 from engram.options import TrainKeywords, TrainOptions
 from engram.processes import LostProcessError
 from engram.recipes import Recipe, check_recipe, load_recipe
-from engram.recipes.protocols import protocols_of
+from engram.recipes.protocols import protocols_of, validation_split
 from engram.training.distributed import together
 from engram.training.limits import Limits, Running
 from engram.training.loop import OnValidation, TrainOutcome
@@ -99,7 +99,9 @@ def train(
 
 
 def _open(recipe: Recipe, stores: Mapping[str, Store] | None, how: TrainOptions) -> Mapping[str, Store]:
-    opened = stores or open_stores(recipe.data, SPLITS, how.data, how.features)
+    unasked = () if how.test else ("test",)  # images of a split that nobody asks about need not be there
+    splits = [split for split in SPLITS if split == validation_split(recipe) or split not in unasked]
+    opened = stores or open_stores(recipe.data, splits, how.data, how.features)
     if how.features:
         check_maker(opened["train"], recipe)
     for protocol in protocols_of(recipe) if how.test else ():

@@ -75,6 +75,20 @@ def test_without_a_test_there_are_no_evaluations(tmp_path: Path) -> None:
     assert go(tmp_path, test=False).record.evaluations == []
 
 
+def test_a_split_that_nobody_asks_about_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[list[str]] = []
+
+    def opening(data: object, splits: list[str], *rest: object) -> dict[str, Store]:
+        wanted.append(splits)
+        return stores()
+
+    monkeypatch.setattr("engram.training.experiment.open_stores", opening)
+    on_test = replace(SMALL, train=replace(SMALL.train, select_on_test=True))
+    for number, (recipe, test) in enumerate([(SMALL, False), (SMALL, True), (on_test, False)]):
+        go(tmp_path / str(number), recipe, stores=None, test=test)
+    assert wanted == [["train", "val"], ["train", "val", "test"], ["train", "val", "test"]]
+
+
 def test_a_failed_run_is_recorded_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Watched, "before_loss", staticmethod(lambda step: float("nan")))
     with pytest.raises(EngramError, match="the loss is not finite at step 1"):
