@@ -1,8 +1,9 @@
 """What benchmarks measured: files of results/speed and results/own, and pairs of runs, as tables.
 
-``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts) or paths:
-the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND (validation
-classes), test.KIND, rounds.KIND, ways.imagenet, encoders.WAYS, suggest (test classes) or speed of own pictures.
+``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts), memory
+or paths: the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND
+(validation classes), test.KIND, rounds.KIND, ways.imagenet, encoders.WAYS, suggest (test classes) or speed of own
+pictures.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from engram import spellings
 from engram.errors import EngramWarning
 from engram.files import read_json
 from engram.ledger import RunRecord
-from engram.report.encoders import encoders_table, ways_table
+from engram.report.own_pictures import encoders_table, memory_table, ways_table
 from engram.report.results import NOT_MEASURED, paths_table
 from engram.report.suggested import suggest_table
 from engram.report.table import Column, Table, percent
 
-SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": ""}
+SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "memory": "rates", "paths": ""}
 """section -> what a file must hold"""
 KINDS = ("imagenet", "photographs", "glyphs")
 OWN = tuple(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS)
@@ -117,6 +118,9 @@ def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
     """The newest measurements as a table, each with a link to its file; whole steps are followed by their parts."""
     if name == "paths":
         return paths_table(records, runs, folder.parent / "runs").markdown()
+    if name == "memory":
+        files = _files(folder, "memory_size.*.json")
+        return memory_table(files[-1][0]).markdown() + _source(*files[-1], runs, "speed") if files else NOT_MEASURED
     benchmark = "evaluation" if name == "evaluation" else "train_step"
     found = _newest(folder, f"{runs.removesuffix('runs')}speed", benchmark, SPEED[name])
     rows = [Measured(m.link, m.content, axis) for m in found for axis in AXES] if name == "growth" else found
@@ -153,8 +157,11 @@ def own_section(name: str, runs: str, folder: Path) -> str:
     tables = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": ways_table, "speed": _speed}
     tables |= {"suggest": suggest_table, "encoders": partial(encoders_table, n_way=kind)}
     table = tables[what](content)
-    source = f"[{file}]({runs.removesuffix('runs')}own/{file})"
-    return f"{table.markdown()}\n\nMeasured {content['measured'][:10]}: {source}"
+    return table.markdown() + _source(content, file, runs, "own")
+
+
+def _source(content: Mapping[str, Any], file: str, runs: str, folder: str) -> str:
+    return f"\n\nMeasured {content['measured'][:10]}: [{file}]({runs.removesuffix('runs')}{folder}/{file})"
 
 
 def _engines(content: dict[str, Any]) -> Table[Any]:

@@ -1,10 +1,13 @@
-"""Own pictures of several kinds and of many classes at once: encoders beside each other, and ways to answer."""
+"""Own pictures: encoders beside each other, many classes at once, a memory of a thousand to a million."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from engram.report.table import Column, Table, percent
+
+ENGINES = ("proto_memory", "knn_memory")
+"""one for each way to read a large memory: class means, nearest entries"""
 
 
 def encoders_table(content: dict[str, Any], n_way: str) -> Table[Any]:
@@ -63,3 +66,33 @@ def ways_table(content: dict[str, Any]) -> Table[Any]:
         f"none, both of 84 x 84 pixels: area under the ROC curve {content['rejection']['auroc_no_birds']:.3f}."
     )
     return Table(columns, sorted(content["ways"].items(), key=lambda item: int(item[0])), note=note)
+
+
+def memory_table(content: dict[str, Any]) -> Table[Any]:
+    """A memory by the number of its pictures: what it costs and, beside looking at all of them, how well it answers."""
+    rates, setting = content["rates"], content["setting"]
+    sizes = sorted({int(key.split(", ")[-1].split()[0]) for key in rates})
+
+    def measured(name: str, key: str, digits: int) -> Column[int]:
+        return Column(name, lambda size: f"{rates[f'{key}, {size} pictures']:,.{digits}f}")
+
+    columns = (
+        Column[int]("Pictures", lambda size: f"{size:,}"),
+        measured("Open, s", "open_s", 2),
+        measured("Answer by class means, ms", "answer_ms, proto_memory", 0),
+        measured("Answer by nearest, ms", "answer_ms, knn_memory", 0),
+        measured("Add 1,000, s", "add_1000_s", 2),
+        measured("Build the index, s", "index_s", 1),
+        measured("Resident memory, MiB", "resident_mib", 0),
+    )
+
+    def right(engine: str) -> str:
+        exact, read = (rates[f"{how}, {engine}, 10000 pictures"] for how in ("exact", "read"))
+        return f"`{engine}` {exact:.1f} % and {read:.1f} %"
+
+    note = (
+        f"Simulated pictures of {setting['width']:,} numbers in {setting['classes']} classes; {content['device']}, one "
+        f"query, without its encoding. Right answers at 10,000, with all of them looked at and as above that number: "
+        f"{', '.join(map(right, ENGINES))}."
+    )
+    return Table(columns, sizes, note=note)
