@@ -2,8 +2,8 @@
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables; so do ``audit``, ``streams``, ``study``,
 ``claims`` (what the paper claims), ``trials`` (on validation classes), ``departures`` (those of a method's card),
-``own`` (pictures), ``speed`` and ``quickstart`` (what it prints). Each marker stands at the start of a line, so that a
-sentence may speak of it.
+``own`` (pictures), ``speed``, ``scale`` and ``quickstart`` (what it prints). Each marker stands at the start of a line,
+so that a sentence may speak of it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from engram.report.book import LEAN, OVERVIEW, SYSTEMS, Book
 from engram.report.measured import OWN, SPEED, own_section, speed_section
 from engram.report.quickstart import NAMES, quickstart_section
 from engram.report.results import SUMMARY, results_section, results_sections, summary_csv
+from engram.report.scale import SECTIONS as SCALE
+from engram.report.scale import scale_section
 from engram.report.stream_figures import FOLDER, stream_figures, stream_picture
 from engram.report.streams import PARTS, calibration_table, late_table, paired_table
 from engram.report.svg import standalone
@@ -64,6 +66,7 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "departures": Kind(method_cards(), lambda name, runs: departures_section(name)),
         "own": Kind(OWN, lambda name, runs: own_section(name, runs, folder.parent / "own")),
         "quickstart": Kind(NAMES, lambda name, runs: quickstart_section(name, rows)),
+        "scale": Kind(SCALE, lambda name, runs: scale_section(name, records, runs, folder.parent / "speed")),
         "speed": Kind(SPEED, lambda name, runs: speed_section(name, records, runs, folder.parent / "speed")),
     }
 
