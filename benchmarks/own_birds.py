@@ -32,7 +32,9 @@ BIRDS, PHOTOGRAPHS = "birds-40x24.zip", "miniimagenet-val.zip"
 FITTED_ON, TESTED_ON = range(161, 181), range(181, 201)
 GOOSE = "n01855672"
 """a class of miniImageNet that is a bird"""
-WAYS, SHOTS, QUERIES = (2, 5, 10, 20), (1, 2, 5, 10), 12
+WAYS, SHOTS, QUERIES = (2, 5, 10, 20, 36), (1, 2, 5, 10), 12
+ASKED_TOGETHER = (1, 3, QUERIES)
+"""queries of each class that inform each other in transductive answers"""
 CHOSEN_AT = 5
 PER_CLASS = 60
 """pictures of each class of miniImageNet that take part"""
@@ -108,7 +110,7 @@ def outcomes(engine: Engine, asked: Sequence[Task], own: bool = True) -> Outcome
     answers = []
     for task in asked:
         n_way = int(task.labels.max()) + 1
-        sure = calibrate(engine, task.support, task.labels, n_way) if own else None
+        sure = calibrate(engine, task.support, task.labels, n_way, task.query) if own else None
         answers.append(engine.answer(task.support, task.labels, task.query, n_way, calibration=sure).log_probs)
     return Outcomes(torch.stack([t.truth for t in asked])[:, None].numpy(), torch.stack(answers).exp()[:, None].numpy())
 
@@ -131,16 +133,20 @@ def fit(count: int) -> dict[str, Any]:
     from benchmarks.own_images import fitted_temperature, logistic, write_box
 
     plain = {t: replace(opening.open_engine(None, "imagenet", None, t, "cpu"), temperatures={}) for t in (False, True)}
-    parts = [seen(plain[False], pictures(BIRDS, FITTED_ON)), seen(plain[False], pictures(PHOTOGRAPHS))]
+    kinds = pictures(BIRDS, FITTED_ON), pictures(PHOTOGRAPHS)
+    parts, mixed = [seen(plain[False], kind) for kind in kinds], seen(plain[False], kinds[0] | kinds[1])
     temperatures: dict[str, dict[str, list[float]]] = {"content_memory": {}, "content_memory transductive": {}}
     familiarity: dict[str, list[float]] = {}
     for n_way in WAYS:
         for shots in SHOTS:
-            asked = [list(tasks(p, min(n_way, len(p.classes)), shots, max(12, count // n_way))) for p in parts]
+            sources = parts if n_way <= len(kinds[0]) else [mixed]  # neither has as many classes
+            asked = [list(tasks(p, min(n_way, len(p.classes)), shots, max(12, count // n_way))) for p in sources]
             key = f"{n_way}x{shots}"
-            for transductive, label in enumerate(temperatures):
-                found = [outcomes(plain[bool(transductive)], part, own=False) for part in asked]
-                temperatures[label][key] = [fitted_temperature(found)]
+            found = [outcomes(plain[False], part, own=False) for part in asked]
+            temperatures["content_memory"][key] = [fitted_temperature(found)]
+            for together in ASKED_TOGETHER:
+                found = [outcomes(plain[True], [_fewer(t, together) for t in part], own=False) for part in asked]
+                temperatures["content_memory transductive"][f"{key}x{together}"] = [fitted_temperature(found)]
             scores = [_likenesses(plain[False], t) for part in asked for t in part if len(t.foreign)]
             known, strange = (np.concatenate(s) for s in zip(*scores, strict=True)) if scores else ([], [])
             familiarity[key] = logistic(known, strange) if scores else familiarity[f"10x{shots}"]
@@ -153,6 +159,12 @@ def fit(count: int) -> dict[str, Any]:
     protocols = {str(s): {"n_way": 5, "n_query": QUERIES, "n_shot": s} for s in asked}
     common = {"chosen": entry.engine, "chosen_at": CHOSEN_AT, "protocols": protocols, "box": asdict(entry)}
     return {"engines": table, **common}
+
+
+def _fewer(task: Task, queries: int) -> Task:
+    """The same task, asked about the first queries of each class alone."""
+    first = torch.arange(len(task.query)) % QUERIES < queries
+    return task._replace(query=task.query[first], truth=task.truth[first])
 
 
 def _likenesses(engine: Engine, task: Task) -> tuple[np.ndarray, np.ndarray]:

@@ -35,7 +35,7 @@ class Boxed:
     view: bool = False
     """whether features are looked at through a `engram.nn.view.View` of what is remembered"""
     temperatures: Mapping[str, dict[str, list[float]]] = field(default_factory=dict)
-    """method, or "method transductive" -> pictures of each class -> [temperature]"""
+    """method, or "method transductive" -> pictures of each class, and what else `fitted_at` knows -> [temperature]"""
     familiarity: Mapping[str, list[float]] = field(default_factory=dict)
     """pictures of each class -> [slope, offset] of the logit that a picture is of one of the classes at all"""
 
@@ -46,19 +46,23 @@ def box() -> dict[str, Boxed]:
     return {name: Boxed(**entry) for name, entry in json.loads((WEIGHTS / "box.json").read_text()).items()}
 
 
-def fitted_at(fitted: Mapping[str, Sequence[float]], pictures_per_class: float, n_way: int = 5) -> list[float]:
-    """Numbers that were fitted for some numbers of pictures, or "CLASSESxPICTURES": between these interpolated over the
-    logarithms, beyond them as at the end."""
-    by_ways: dict[float, dict[float, Sequence[float]]] = {}
-    for key, values in fitted.items():
-        ways, _, shots = key.rpartition("x")
-        by_ways.setdefault(float(ways or 1), {})[float(shots)] = values
-    rows = {ways: _between(table, pictures_per_class) for ways, table in by_ways.items()}
-    return _between(rows, n_way)
+def fitted_at(
+    fitted: Mapping[str, Sequence[float]], pictures_per_class: float, n_way: int = 5, asked_per_class: float = 1
+) -> list[float]:
+    """Numbers that were fitted for some numbers of pictures, "CLASSESxPICTURES" or "CLASSESxPICTURESxASKED": between
+    these interpolated over the logarithms, beyond them as at the end."""
+    table = {(*map(float, key.split("x")), 1.0): values for key, values in fitted.items()}
+    table = {key if len(key) > 2 else (1.0, *key): values for key, values in table.items()}
+    return _between(table, (n_way, pictures_per_class, asked_per_class))
 
 
-def _between(table: Mapping[float, Sequence[float]], place: float) -> list[float]:
-    known = sorted((math.log(key), tuple(values)) for key, values in table.items())
-    places = [key for key, _ in known]
-    here = math.log(max(place, 1e-9))
-    return [float(np.interp(here, places, column)) for column in zip(*(values for _, values in known), strict=True)]
+def _between(table: Mapping[tuple[float, ...], Sequence[float]], place: tuple[float, ...]) -> list[float]:
+    """One axis after the other."""
+    if not place:
+        return list(table[next(iter(table))])
+    rows: dict[float, dict[tuple[float, ...], Sequence[float]]] = {}
+    for key, values in table.items():
+        rows.setdefault(math.log(key[0]), {})[key[1:]] = values
+    places = sorted(rows)
+    columns = zip(*(_between(rows[at], place[1:]) for at in places), strict=True)
+    return [float(np.interp(math.log(max(place[0], 1e-9)), places, column)) for column in columns]

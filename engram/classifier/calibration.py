@@ -51,20 +51,26 @@ class Calibration:
         return told
 
 
-def stored(engine: Engine, n_pictures: int, n_way: int) -> Calibration:
-    """The constants of the weights for that many pictures and classes."""
-    shots = n_pictures / n_way
-    temperature = fitted_at(engine.temperatures, shots, n_way)[0] if engine.temperatures else 1.0
+def stored(engine: Engine, n_pictures: int, n_way: int, n_asked: int = 0) -> Calibration:
+    """The constants of the weights for that many pictures and classes and, of transductive answers, queries."""
+    shots, asked = n_pictures / n_way, n_asked / n_way
+    temperature = fitted_at(engine.temperatures, shots, n_way, asked)[0] if engine.temperatures else 1.0
     if not (engine.by_features and engine.familiarities):
         return Calibration(temperature)
     slope, offset = fitted_at(engine.familiarities, shots, n_way)
     return Calibration(temperature, (slope, offset))
 
 
-def calibrate(engine: Engine, items: Tensor | Rows, labels: Tensor, n_way: int) -> Calibration:
-    """From the memory (S, ...), (S,) where it is large enough, else `stored`."""
-    at_hand = stored(engine, len(labels), n_way)
-    if not engine.view or engine.transductive:
+def calibrate(
+    engine: Engine, items: Tensor | Rows, labels: Tensor, n_way: int, query: Tensor | None = None
+) -> Calibration:
+    """From the memory (S, ...), (S,) where it is large enough, else `stored`.
+
+    Transductive answers depend on what is asked with them, so pictures held out are asked among the ``query``.
+    """
+    company = items[:0] if query is None or not engine.transductive else query
+    at_hand = stored(engine, len(labels), n_way, len(company))
+    if not engine.view or (engine.transductive and not len(company)):
         return at_hand
     place = _place_in_class(labels)
     taken = place < max(2, MOST // n_way)
@@ -77,12 +83,14 @@ def calibrate(engine: Engine, items: Tensor | Rows, labels: Tensor, n_way: int) 
     for fold in range(FOLDS):
         out = several & (place == fold)
         if out.any():
-            answer, alike = engine.compare(items[~out], labels[~out], items[out], n_way)
-            log_probs.append(answer)
-            likeness.append(alike)
+            asked = torch.cat([items[out], company])
+            answer, alike = engine.compare(items[~out], labels[~out], asked, n_way)
+            log_probs.append(answer[: int(out.sum())])
+            likeness.append(alike[: int(out.sum())])
             truth.append(labels[out])
     found, alike, own = torch.cat(log_probs), torch.cat(likeness), torch.cat(truth)
-    folded = stored(engine, int(len(labels) - len(own) / FOLDS), n_way)
+    turn = len(own) / FOLDS
+    folded = stored(engine, int(len(labels) - turn), n_way, int(len(company) + turn))
     assert at_hand.familiarity and folded.familiarity
     temperature = _temperature(found, own, folded.temperature) * at_hand.temperature / folded.temperature
     known, strange = alike.amax(-1), alike.scatter(1, own[:, None], -torch.inf).amax(-1)

@@ -139,7 +139,7 @@ class Engine:
     ) -> Answer:
         """support (S, ...) with labels (S,) and query (Q, ...), all as `see` gives them; ``calibration`` is the stored
         one where none is given."""
-        sure = calibration or stored(self, len(labels), n_way)
+        sure = calibration or stored(self, len(labels), n_way, len(query))
         if not len(query):
             return Answer(torch.zeros(0, n_way), torch.zeros(samples, 0, n_way), torch.zeros(0), None, sure)
         if self.view:

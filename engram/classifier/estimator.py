@@ -171,7 +171,9 @@ class FewShotClassifier(Habits):
         self.engine_.check_support(memory.counts)
         if isinstance(memory.items, Rows):
             return reading.answer(self.engine_, memory, seen, samples, self.calibration)
-        return self.engine_.answer(memory.items, memory.labels, seen, len(memory.classes), samples, self.calibration)
+        task = memory.items, memory.labels, len(memory.classes)
+        sure = calibrate(self.engine_, *task, seen) if self.engine_.transductive else self.calibration
+        return self.engine_.answer(*task[:2], seen, task[2], samples, sure)
 
     @property
     def calibration(self) -> Calibration:

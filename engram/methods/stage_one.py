@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings, check_within
 from engram.nn.heads import class_means, cosine_logits, one_hot
+from engram.nn.view import fit_view
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 MOMENTUM = 0.01
@@ -33,6 +34,8 @@ class StageOneConfig:
     """at test, subtract the running mean of base-class features"""
     centring_of: Literal["features", "directions"] = "features"
     """directions: features are brought to length 1 before their mean is taken and subtracted"""
+    view: bool = False
+    """at test, look at features as the classifier of own pictures does (`engram.nn.view`), in place of centring"""
     temperature: float = 10.0
     """logits are cosine * temperature"""
     learn_scale: bool = False
@@ -223,11 +226,19 @@ class StageOne(EmbeddingMethod):
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """log p(c | x) = log softmax_c ( t cos(z, mu_c) ),  z = (f - base mean) / |f - base mean|,  mu_c = mean z.
 
-        With centring_of = "directions" f / |f| stands for f.
+        With centring_of = "directions" f / |f| stands for f, with view z is the `View` of f.
         """
-        support, query = (self._centred(part.flatten(2)) for part in (episode.support, episode.query))
+        support, query = self._compared(episode.support.flatten(2), episode)
         centroids = F.normalize(class_means(support, episode.support_labels, episode.n_way), dim=-1)
         return Prediction(F.log_softmax(self.config.temperature * query @ centroids.transpose(-1, -2), -1))
+
+    def _compared(self, support: Tensor, episode: Episode) -> list[Tensor]:
+        parts = support, episode.query.flatten(2)
+        if not self.config.view:
+            return [self._centred(part) for part in parts]
+        tasks = zip(support, episode.support_labels, strict=True)
+        looks = [fit_view(known, labels, episode.n_way) for known, labels in tasks]
+        return [torch.stack([look(seen) for look, seen in zip(looks, part, strict=True)]) for part in parts]
 
     def _centred(self, features: Tensor) -> Tensor:
         return F.normalize(self._measured(features) - self.base_mean if self.config.centring else features, dim=-1)

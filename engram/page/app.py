@@ -29,7 +29,8 @@ EMPTY = '<div class="engram"><h3>Task 1</h3><p>No pictures in this task yet.</p>
 CSS = """
 .engram img, .engram image { border-radius: 4px; margin: 1px; display: inline-block; }
 .engram svg { width: 100%; height: auto; color: var(--body-text-color); }
-.engram-answer { display: flex; gap: 12px; padding: 8px 0; border-bottom: 1px solid var(--border-color-primary); }
+.engram-answer { display: flex; align-items: flex-start; gap: 12px; padding: 8px 0; }
+.engram-answer { border-bottom: 1px solid var(--border-color-primary); }
 .engram-answer > div { flex: 1; min-width: 0; }
 .engram-row { display: grid; grid-template-columns: 8em 1fr 3em; gap: 8px; align-items: center; }
 .engram-row span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }

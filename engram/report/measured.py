@@ -1,8 +1,9 @@
 """What benchmarks measured: files of results/speed and results/own, and pairs of runs, as tables.
 
-``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts), store or
-paths: the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND
-(validation classes), test.KIND, rounds.KIND, ways.imagenet, suggest (test classes) or speed of own pictures.
+``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts), memory,
+store or paths: the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes
+engines.KIND (validation classes), test.KIND, rounds.KIND, ways.imagenet, encoders.WAYS, suggest (test classes) or speed
+of own pictures.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,17 @@ from engram import spellings
 from engram.errors import EngramWarning
 from engram.files import read_json
 from engram.ledger import RunRecord
+from engram.report.own_pictures import encoders_table, memory_table, ways_table
 from engram.report.results import NOT_MEASURED, paths_table
 from engram.report.stored import store_section
 from engram.report.suggested import suggest_table
 from engram.report.table import Column, Table, percent
 
-SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": "", "store": ""}
+SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": "", "memory": "", "store": ""}
 """section -> what a file must hold"""
 KINDS = ("imagenet", "photographs", "glyphs")
-OWN = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "ways.imagenet")
-OWN += ("suggest", "speed")
+OWN = tuple(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS)
+OWN += ("ways.imagenet", "encoders.5", "encoders.20", "suggest", "speed")
 BUSY = 1.5
 """load average above which a table says so"""
 PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")
@@ -113,6 +116,9 @@ def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
     """The newest measurements as a table, each with a link to its file; whole steps are followed by their parts."""
     if name == "paths":
         return paths_table(records, runs, folder.parent / "runs").markdown()
+    if name == "memory":
+        files = files_of(folder, "memory_size.*.json")
+        return memory_table(files[-1][0]).markdown() + _source(*files[-1], runs, "speed") if files else NOT_MEASURED
     if name == "store":
         return store_section(files_of(folder, "store_disk.*.json"), f"{runs.removesuffix('runs')}speed")
     benchmark = "evaluation" if name == "evaluation" else "train_step"
@@ -144,14 +150,18 @@ def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measur
 def own_section(name: str, runs: str, folder: Path) -> str:
     """The newest measurement as a table, with a link to its file."""
     what, _, kind = name.partition(".")
-    stem = {"engines": f"fit.{kind}", "speed": "speed", "suggest": "suggest"}.get(what, f"test.{kind}")
+    stem = f"fit.{kind}" if what == "engines" else f"test.{kind}" if what in ("test", "rounds", "ways") else what
     if not (files := files_of(folder, f"{stem}.*.json")):
         return NOT_MEASURED
     content, file = files[-1]
-    tables = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": _ways, "speed": _speed}
-    table = suggest_table(content) if what == "suggest" else tables[what](content)
-    source = f"[{file}]({runs.removesuffix('runs')}own/{file})"
-    return f"{table.markdown()}\n\nMeasured {content['measured'][:10]}: {source}"
+    tables = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": ways_table, "speed": _speed}
+    tables |= {"suggest": suggest_table, "encoders": partial(encoders_table, n_way=kind)}
+    table = tables[what](content)
+    return table.markdown() + _source(content, file, runs, "own")
+
+
+def _source(content: Mapping[str, Any], file: str, runs: str, folder: str) -> str:
+    return f"\n\nMeasured {content['measured'][:10]}: [{file}]({runs.removesuffix('runs')}{folder}/{file})"
 
 
 def _engines(content: dict[str, Any]) -> Table[Any]:
@@ -198,28 +208,6 @@ def _test(content: dict[str, Any]) -> Table[Any]:
         f"{reject['auroc_of_probability']:.3f} with the largest class probability."
     )
     return Table(columns, [(n, label, found[key]) for n, found in shots for key, label in ANSWERS.items()], note=note)
-
-
-def _ways(content: dict[str, Any]) -> Table[Any]:
-    """More classes at once, with the plain nearest centroid beside them, and pictures of another kind."""
-
-    def accuracy(name: str, key: str) -> Column[tuple[str, Any]]:
-        return Column(name, lambda row: percent(row[1][key]["accuracy"], row[1][key]["interval"]))
-
-    columns: tuple[Column[tuple[str, Any]], ...] = (
-        Column("Classes at once", lambda row: row[0]),
-        accuracy("The default, %", "default"),
-        accuracy("Transductive, %", "transductive"),
-        accuracy("Nearest centroid, %", "centroids"),
-        Column("ECE of the default, %", lambda row: percent(row[1]["default"]["ece"], digits=1)),
-    )
-    plain = sorted(content["centroids"].items(), key=lambda item: int(item[0]))
-    of_five = ", ".join(f"{percent(found['accuracy'], found['interval'])} % from {shots}" for shots, found in plain)
-    note = (
-        f"5 pictures of each class. The plain nearest centroid of 5 classes: {of_five}. Birds told from photographs of "
-        f"none, both of 84 x 84 pixels: area under the ROC curve {content['rejection']['auroc_no_birds']:.3f}."
-    )
-    return Table(columns, sorted(content["ways"].items(), key=lambda item: int(item[0])), note=note)
 
 
 def _rounds(content: dict[str, Any]) -> Table[Any]:

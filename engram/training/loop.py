@@ -214,7 +214,7 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
         "from_disk": trainer.source.ahead is not None,
         "stopped_by": stopped_by,
         "resumed_from": trainer.resumed_from,
-        **({} if trainer.frozen_accuracy is None else {"frozen_accuracy": trainer.frozen_accuracy}),
+        **trainer.as_it_came.summary(),
         "processes": processes.mine().count,
         "card": asdict(trainer.method.card),
     }

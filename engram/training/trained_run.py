@@ -37,14 +37,13 @@ class TrainedRun:
     def remarks(self) -> tuple[str, ...]:
         """Whether training helped an encoder that was there before, and whether its minutes cut it short."""
         told, said = self.record.training, []
-        before, best = told.get("frozen_accuracy"), told["best_accuracy"]
+        before, best, gain = told.get("frozen_accuracy"), told["best_accuracy"], told.get("gain")
+        by = gain and f"{100 * gain['difference']:+.2f} ± {100 * gain['interval']:.2f} points over {gain['classes']}"
         if before is not None and best > before:
-            said.append(f"validation classes: {before:.2%} with the encoder as it came, {best:.2%} trained")
+            said.append(f"training helps: {by} validation classes, {before:.2%} with the encoder as it came")
         elif before is not None:
-            said.append(
-                f"training does not help: validation classes are answered best, {before:.2%}, with the encoder as it "
-                f"came, and that was kept"
-            )
+            why = f"{by} validation classes" if by else "the encoder was not trained yet"
+            said.append(f"training does not help beyond chance: {why}; the encoder as it came, {before:.2%}, was kept")
         if told["stopped_by"] == "max_minutes":
             asked = self.record.recipe["train"]["iterations"]
             said.append(f"not all of its steps were made: the minutes ended at step {told['iterations']} of {asked}")

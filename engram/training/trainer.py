@@ -21,6 +21,7 @@ from engram.models.build import build_method, revisions
 from engram.models.run_folder import last_step
 from engram.recipes.protocols import training_protocol, training_ranges, validation_protocol, validation_split
 from engram.recipes.schema import Recipe
+from engram.training.as_it_came import AsItCame
 from engram.training.average import Average, ask_both
 from engram.training.batches import BatchSource, check_ranges, random_state, restore_random_state
 from engram.training.distributed import seed_step, share_out
@@ -71,7 +72,7 @@ class Trainer:
         self.resumed_from, self.learning_rate = "", self.settings.learning_rate
         self.curves: dict[str, list[float]] = {}
         self.best_accuracy: float | None = None
-        self.frozen_accuracy: float | None = None
+        self.as_it_came = AsItCame(folder)
         self.chosen: checkpoints.Chosen = "weights"
         self.earlier_seconds = self.earlier_validation_seconds = self.validation_seconds = 0.0
 
@@ -172,15 +173,14 @@ class Trainer:
         losses = self.window.means()
         row = {"iteration": self.iteration, "loss": losses.pop("loss"), "learning_rate": self.learning_rate}
         row |= {f"train_{name}": value for name, value in losses.items()}
-        for name in ("accuracy", "interval", "edge_accuracy"):
-            if result.metrics.get(name) is not None:
-                row[f"validation_{name}"] = result.metrics[name]
+        told = {name: result.metrics.get(name) for name in ("accuracy", "interval", "edge_accuracy")}
+        row |= {f"validation_{name}": value for name, value in told.items() if value is not None}
         for name, value in {**row, **apart}.items():
             self.curves.setdefault(name, []).append(value)
         self.window.reset()
         self.validated, accuracy = self.iteration, result.metrics["accuracy"]
-        self.frozen_accuracy = accuracy if self.update.held else self.frozen_accuracy
-        if better := self.best_accuracy is None or accuracy > self.best_accuracy:
+        beats = self.as_it_came.is_beaten(result, self.val_store, self.update.held)
+        if better := self.best_accuracy is None or (beats and accuracy > self.best_accuracy):
             self.best_accuracy, self.best_iteration = accuracy, self.iteration
         self.save(best=better)
         return result

@@ -36,6 +36,8 @@ def test_numbers_between_those_that_were_fitted() -> None:
     assert fitted_at(fitted, 0.5) == [2.0, 0.0] and fitted_at(fitted, 100) == [1.0, 8.0]
     of_classes = {"2x1": [2.0], "2x4": [1.0], "8x1": [4.0], "8x4": [3.0]}
     assert fitted_at(of_classes, 2, 4) == pytest.approx([2.5]) and fitted_at(of_classes, 1, 100) == [4.0]
+    of_queries = {"2x1x1": [4.0], "2x1x9": [2.0], "8x1x1": [8.0], "8x1x9": [6.0]}
+    assert fitted_at(of_queries, 1, 4, 3) == pytest.approx([5.0]) and fitted_at(of_queries, 3, 2, 0) == [4.0]
 
 
 def test_drawings_may_be_dark_on_light_or_light_on_dark() -> None:

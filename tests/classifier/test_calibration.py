@@ -44,6 +44,23 @@ def test_stated_and_true_shares_agree_on_pictures_to_come(engine: Engine) -> Non
     assert gap < 0.6 * abs(float(alone - right))
 
 
+@pytest.mark.parametrize("queries", [2, 10])
+def test_transductive_answers_are_as_sure_as_the_company_of_their_queries_allows(queries: int) -> None:
+    """Pictures held out are asked among the queries, for few of these that inform each other look surer than many."""
+    joint, gaps = open_engine(None, "imagenet", None, True, "cpu"), []
+    for seed in range(6):
+        features, labels = memory(10, 5 + queries, 5.0, seed)
+        known, query, truth = (features[:50], labels[:50]), features[50:], labels[50:]
+        sure = calibrate(joint, *known, 10, query)
+        assert sure.held_out == 50 and sure.tells_strangers is not None
+        found = [joint.answer(*known, query, 10, calibration=c).log_probs for c in (sure, Calibration())]
+        gaps.append([float(p.exp().amax(-1).mean() - (p.argmax(-1) == truth).float().mean()) for p in found])
+    gap, untold = torch.tensor(gaps).mean(0).abs()
+    assert gap < 0.3 * untold
+    alone = calibrate(joint, *known, 10)
+    assert alone == stored(joint, 50, 10) and alone.temperature > stored(joint, 50, 10, 120).temperature
+
+
 def test_classes_that_cannot_be_told_apart_are_said_to_be_so(engine: Engine) -> None:
     noise = torch.rand(50, 1280, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(5).repeat(10)

@@ -12,6 +12,8 @@ from torch import nn
 
 from engram.errors import EngramError
 from engram.methods.stage_one import MOMENTUM, StageOne, StageOneConfig
+from engram.nn.heads import class_means
+from engram.nn.view import fit_view
 from engram.types import Episode, TrainBatch
 
 
@@ -163,3 +165,17 @@ def test_a_step_never_waits_for_the_device() -> None:
         method.loss(TrainBatch((), (), class_batch=(images, ids)))
     method._ids_checked = True
     method.loss(TrainBatch((), (), class_batch=(images, ids))).total.backward()
+
+
+def test_a_view_stands_in_for_centring() -> None:
+    """Each task is looked at through the view of its own supports, whatever the base classes were."""
+    method = make(view=True).eval()
+    method.base_mean.fill_(9.0)
+    support, query = torch.rand(2, 6, 6), torch.rand(2, 4, 6)
+    labels = torch.tensor([[0, 1, 2, 0, 1, 2], [2, 1, 0, 0, 1, 2]])
+    found = method.classify(Episode(support, labels, query, 3)).log_probs
+    for task in range(2):
+        look = fit_view(support[task], labels[task], 3)
+        means = class_means(look(support[task])[None], labels[task][None], 3)[0]
+        expected = (10 * look(query[task]) @ F.normalize(means, dim=-1).T).log_softmax(-1)
+        assert torch.allclose(found[task], expected, atol=1e-6)

@@ -1,0 +1,65 @@
+"""Which encoder for which pictures: accuracy of `FewShotClassifier(weights=...)`, default settings, on test classes.
+
+Called by ``python -m benchmarks.own_images encoders``. Birds 181 to 200 of CUB-200-2011, drawings of characters of
+Omniglot's evaluation alphabets and the test classes of miniImageNet, all in ENGRAM_DATA. Each picture is encoded once.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import Any
+
+from PIL import Image
+
+from benchmarks.own_birds import BIRDS, QUERIES, TESTED_ON, figures, outcomes, pictures, seen, tasks
+from engram.classifier import opening
+from engram.data.datasets import data_folder
+
+ENCODERS = {
+    "imagenet": "imagenet",
+    "photographs": "photographs",
+    "glyphs": "glyphs",
+    "stage_one/mini_conv4_distilled": "weights/stage_one.mini_conv4_distilled",
+    "stage_one/mini_resnet12_wide_strong": "weights/stage_one.mini_resnet12_wide_strong",
+}
+"""as a table calls them -> as `weights` takes them"""
+TAUGHT = {"imagenet": ["miniImageNet"]}
+"""encoder -> pictures whose classes it was trained on"""
+WAYS, SHOTS = (5, 20), (1, 2, 5, 10, 20)
+EVERY = 6
+"""of the evaluation alphabets' characters, to save time"""
+
+
+def measure(count: int) -> dict[str, Any]:
+    """Figures by encoder, kind of pictures and "WAYSxSHOTS"; no figure where a class has too few pictures."""
+    kinds = {
+        "Birds": pictures(BIRDS, TESTED_ON),
+        "Omniglot": _drawings(),
+        "miniImageNet": pictures("miniimagenet-test.zip"),
+    }
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, weights in ENCODERS.items():
+        engine = opening.open_engine(None, weights, None, False, "cpu")
+        for kind, classes in kinds.items():
+            given, fewest = seen(engine, classes), min(len(images) for images in classes.values())
+            for n_way, shots in ((n, s) for n in WAYS for s in SHOTS if s < fewest):
+                asked = list(tasks(given, n_way, shots, 5 * count // n_way, min(QUERIES, fewest - shots)))
+                cells = found.setdefault(name, {}).setdefault(kind, {})
+                cells[f"{n_way}x{shots}"] = figures(outcomes(engine, asked))
+            print(name, kind, {key: round(100 * cell["accuracy"], 1) for key, cell in cells.items()}, flush=True)
+    sizes = {kind: [len(classes), min(map(len, classes.values()))] for kind, classes in kinds.items()}
+    return {"tasks": count, "queries": QUERIES, "sizes": sizes, "taught": TAUGHT, "encoders": found}
+
+
+def _drawings() -> dict[str, list[Image.Image]]:
+    """Character -> its 20 drawings, 105x105."""
+    found: dict[str, list[Image.Image]] = {}
+    with tarfile.open(f"{data_folder()}/omniglot.tar.xz") as opened:
+        for member in opened:
+            if "images_evaluation/" in member.name and member.name.endswith(".png"):
+                content = opened.extractfile(member)
+                assert content is not None
+                image = Image.open(io.BytesIO(content.read())).convert("L")
+                found.setdefault(member.name.rpartition("/")[0], []).append(image)
+    return {name: found[name] for name in sorted(found)[::EVERY]}

@@ -1,0 +1,67 @@
+"""Whether training helps an encoder that was there before: what validation classes gain, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engram import processes
+from engram.data.episodes import frozen_tasks
+from engram.data.store import Store
+from engram.evaluation.evaluate import Result
+from engram.evaluation.metrics import interval
+from engram.files import read_json
+
+FILE = "as_it_came.json"
+
+
+class AsItCame:
+    """Validation classes as the backbone answers them before it is trained, kept in the run's folder for a run that
+    goes on, and what training adds to them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / FILE
+        self.accuracy: float | None = None
+        self.by_class = np.empty(0)
+        self.gain: dict[str, float] | None = None
+        """the largest mean difference over classes, its 95 % interval and the number of classes"""
+
+    def is_beaten(self, result: Result, store: Store, held: bool) -> bool:
+        """Whether ``result`` is better by more than chance; anything is where there is nothing to compare with.
+
+        The difference is paired and its interval is over classes, not tasks: hundreds of tasks of the same few classes
+        say much of these and little of the next ones.
+        """
+        if held:
+            self._keep(result.accuracy, _by_class(result, store))
+        elif self.accuracy is None and self.file.is_file():
+            kept = read_json(self.file)
+            self.accuracy, self.by_class = kept["accuracy"], np.array(kept["by_class"])
+        if held or self.accuracy is None:
+            return True
+        more = _by_class(result, store) - self.by_class
+        gain = {"difference": float(more.mean()), "interval": interval(more), "classes": len(more)}
+        if self.gain is None or gain["difference"] > self.gain["difference"]:
+            self.gain = gain
+        return gain["difference"] > gain["interval"]
+
+    def summary(self) -> dict[str, Any]:
+        """For the record of a run; {} where no backbone waited for its head."""
+        return {} if self.accuracy is None else {"frozen_accuracy": self.accuracy, "gain": self.gain}
+
+    def _keep(self, accuracy: float, by_class: np.ndarray) -> None:
+        self.accuracy, self.by_class = accuracy, by_class
+        if processes.is_first():
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.write_text(json.dumps({"accuracy": accuracy, "by_class": by_class.tolist()}))
+
+
+def _by_class(result: Result, store: Store) -> np.ndarray:
+    """(classes that were asked about,) share of right answers."""
+    tasks = frozen_tasks(store, result.protocol)
+    classes = np.take_along_axis(tasks.class_ids, tasks.query_labels, -1)
+    correct = result.outcomes.correct
+    return np.array([correct[classes == number].mean() for number in np.unique(classes)])
