@@ -1,7 +1,8 @@
 # make run: environment + quickstart; make test: all tests; make lint: ruff and mypy; make docs: the site, in site/
 # make test-extras: the tests that need ONNX, Ray or the page, in an environment of their own
 # make test-slow: five trainings, each by one process and by two
-# make test-faults: kills, failing disks and changed bytes for every kind of file, of which make test tries a few
+# make test-faults: kills, failing disks and changed bytes for every kind of file, of which make test tries a few;
+# a table of what was tried and what failed is printed and kept in results/faults
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := .venv-extras/bin
@@ -34,13 +35,13 @@ test: .venv/dev
 	$(BIN)/engram report --check
 
 test-extras: .venv-extras/ready
-	OMP_NUM_THREADS=1 $(EXTRAS)/python -m pytest -m extras -rs
+	OMP_NUM_THREADS=1 ENGRAM_RECORDS=results/faults $(EXTRAS)/python -m pytest -m extras -rs
 
 test-slow: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 test-faults: .venv/dev
-	OMP_NUM_THREADS=1 ENGRAM_FAULTS=0 $(BIN)/python -m pytest tests/faults
+	OMP_NUM_THREADS=1 ENGRAM_FAULTS=0 ENGRAM_RECORDS=results/faults $(BIN)/python -m pytest tests/faults
 
 lint: .venv/dev
 	$(BIN)/ruff check .
