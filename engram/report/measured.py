@@ -37,7 +37,7 @@ ANSWERS = {
 }
 
 
-def _files(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
+def measurements(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
     """Contents and names, the last measured last; a file that is no measurement is named and left out."""
     files = []
     for path in folder.glob(pattern):
@@ -134,7 +134,7 @@ def step_times(folder: Path) -> dict[tuple[str, str], float]:
 def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measured]:
     """The last measurement of each recipe on each device; plain steps and features are rows of their own."""
     kept: dict[tuple[str, ...], Measured] = {}
-    for content, name in _files(folder, "*.json"):
+    for content, name in measurements(folder, "*.json"):
         if content.get("benchmark") == benchmark and needed in content:
             measured = Measured(f"[{content['measured'][:10]}]({link}/{name})", content)
             kept[(measured.recipe, content["device"], measured.setting.get("asked", ""))] = measured
@@ -145,7 +145,7 @@ def own_section(name: str, runs: str, folder: Path) -> str:
     """The newest measurement as a table, with a link to its file."""
     what, _, kind = name.partition(".")
     stem = {"engines": f"fit.{kind}", "speed": "speed", "suggest": "suggest"}.get(what, f"test.{kind}")
-    if not (files := _files(folder, f"{stem}.*.json")):
+    if not (files := measurements(folder, f"{stem}.*.json")):
         return NOT_MEASURED
     content, file = files[-1]
     tables = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": _ways, "speed": _speed}
