@@ -55,6 +55,13 @@ def test_help_names_every_command_and_explains_every_flag(project: Project) -> N
                 assert words[0].strip() and not words[0].strip().startswith(("(", "--")), f"{command}: {line}"
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_are_closed_stop_nothing(closed: str, tmp_path: Path) -> None:
+    line = f'"$0" -m engram.cli recipe proto_net/mini_5w1s {closed}'
+    done = subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr and bool(done.stdout) == (closed == "2>&-")
+
+
 def test_a_process_of_its_own_for_good_and_bad(tmp_path: Path) -> None:
     fine = in_its_own_process(tmp_path, "list", "methods")
     assert fine.returncode == 0 and "cml_bgnn" in fine.stdout and not fine.stderr
