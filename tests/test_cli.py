@@ -62,6 +62,15 @@ def test_streams_that_are_closed_stop_nothing(closed: str, tmp_path: Path) -> No
     assert done.returncode == 0 and not done.stderr and bool(done.stdout) == (closed == "2>&-")
 
 
+def test_stopped_while_it_is_loaded_it_says_so(tmp_path: Path) -> None:
+    """By a package that interrupts, as a person would, in place of one that is imported first."""
+    (tmp_path / "tyro.py").write_text("import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
+    command = [sys.executable, "-m", "engram", "list"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "engram: stopped\n")
+
+
 def test_a_process_of_its_own_for_good_and_bad(tmp_path: Path) -> None:
     fine = in_its_own_process(tmp_path, "list", "methods")
     assert fine.returncode == 0 and "cml_bgnn" in fine.stdout and not fine.stderr

@@ -117,8 +117,11 @@ class Store:
         self._check_length(name, size)
         if not self.rows:
             return b""  # nothing was ever written
-        with open_regular(self.folder / name) as file:
-            return file.read(self.rows * size)
+        try:
+            with open_regular(self.folder / name) as file:
+                return file.read(self.rows * size)
+        except OSError as error:
+            raise EngramError(f"{self.folder / name} cannot be read ({error}): restore it from a copy") from error
 
     def _check_length(self, name: str, size: int) -> None:
         path = self.folder / name
