@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -99,6 +100,7 @@ def _one_line() -> None:
 
 def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, block: bool = True) -> tuple[Any, str]:
     """Serve the page until interrupted; the page and its address."""
+    _check_place(host, port)
     _allocator("mallopt", ARENA_MAX, 1)
     with _nothing_collected():
         page = build()
@@ -122,6 +124,18 @@ def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, b
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         page.block_thread()
     return page, address
+
+
+def _check_place(host: str, port: int | None) -> None:
+    """Gradio would try one port after another."""
+    if port is not None and not 0 < port < 2**16:
+        raise EngramError(f"--port = {port} but ports are numbered from 1 to {2**16 - 1}")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as place:
+            place.bind(address)
+    except (OSError, UnicodeError) as error:
+        raise EngramError(f"--host = '{host}' is no address of this computer ({error}): leave it out") from error
 
 
 @contextmanager
