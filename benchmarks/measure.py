@@ -53,6 +53,8 @@ class Measurement:
     """what the estimate of the least time is made of: `benchmarks.roofline`"""
     growth: dict[str, dict[str, Any]] = field(default_factory=dict)
     """sizes, milliseconds and log-log slope of whatever was made larger: `benchmarks.growth`"""
+    cases: list[dict[str, Any]] = field(default_factory=list)
+    """a row for each thing that was compared"""
     load_average: float = LOAD
     commit: str = field(default_factory=current_commit)
     versions: dict[str, str] = field(default_factory=software_versions)
@@ -61,7 +63,9 @@ class Measurement:
     def write(self, folder: Path, name: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.{new_run_id()}.json"
-        kept = {name: value for name, value in asdict(self).items() if value or name not in ("roofline", "growth")}
+        kept = {
+            name: value for name, value in asdict(self).items() if value or name not in ("roofline", "growth", "cases")
+        }
         path.write_text(readable(kept))
         return path
 

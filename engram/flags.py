@@ -36,7 +36,12 @@ Device = Annotated[str, arg(metavar="DEVICE", help="auto, cpu, cuda or cuda:1")]
 Folder = Annotated[Path, arg(metavar="FOLDER")]
 RunFolder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/RECIPE)")]
 Data = Annotated[
-    Path | None, arg(metavar="FOLDER", help="where the datasets lie", help_behavior_hint="(default: ENGRAM_DATA)")
+    Path | None,
+    arg(
+        metavar="FOLDER",
+        help="where the datasets lie, or the URL of shards",
+        help_behavior_hint="(default: ENGRAM_DATA)",
+    ),
 ]
 Results = Annotated[Path, arg(metavar="FOLDER", help="ledger folder of the run records")]
 Minutes = Annotated[float | None, arg(metavar="MINUTES", help_behavior_hint="(default: no limit)")]
@@ -50,6 +55,8 @@ TrustCode = Annotated[
     bool, arg(help="import the class of your own that the run folder names: this runs code", help_behavior_hint="")
 ]
 
+Url = Annotated[str | None, arg(metavar="URL", help_behavior_hint="")]
+Size = Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="(default: half of what is free)")]
 Whole = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OF_RECIPE)]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=_OF_RECIPE)]
 Precision = Annotated[Literal["fp32", "bf16"] | None, arg(metavar="{fp32,bf16}", help_behavior_hint=_OF_RECIPE)]
@@ -82,6 +89,7 @@ Seeds = Annotated[tuple[int, ...], arg(metavar="N", help_behavior_hint="(default
 Scale = Literal["short", "paper"]
 Launcher = Literal["local", "ray"]
 Address = Annotated[str, arg(metavar="ADDRESS", help_behavior_hint="(default: the one Ray finds)")]
+PerGpu = Annotated[str, arg(metavar="K|auto")]
 Page = Annotated[Path, arg(metavar="FILE.html")]
 OptionalPage = Annotated[Path | None, arg(metavar="FILE.html", help_behavior_hint="(default: none)")]
 Images = Annotated[Positional[tuple[Path, ...]], arg(metavar="IMAGE...", help_behavior_hint="")]

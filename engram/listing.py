@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from engram.data.datasets import SplitReport, check_dataset, describe
+from engram.data.sharding import write_shards
 from engram.errors import EngramError, nearest
 from engram.ledger import Ledger, read_ledger
 from engram.methods import METHODS
@@ -20,9 +21,14 @@ WIDE = 110
 """columns from which the papers fit beside the methods"""
 
 
-def show_data(dataset: str | None, data: Path | None, build: bool) -> None:
-    """A list of all benchmarks, or a check of one; problems are told and give a non-zero exit."""
+def show_data(dataset: str | None, data: Path | None, build: bool, shards: str | None = None) -> None:
+    """A list of all benchmarks, or a check of one; problems are told and give a non-zero exit.
+
+    ``shards`` is the URL that the stores of one are written to in pieces.
+    """
     console = Console()
+    if shards and not dataset:
+        raise EngramError(f"--shards {shards} needs to know of what: engram data DATASET --shards URL")
     if dataset is None:
         for row in describe(data):
             console.print(f"[bold]{row.dataset}[/], {_shape(row.image_shape)}", highlight=False)
@@ -31,12 +37,15 @@ def show_data(dataset: str | None, data: Path | None, build: bool) -> None:
                 lines.add_row(f"  {name}", text)
             console.print(lines, "")
         return
-    report = check_dataset(dataset, data, read=build)
+    report = check_dataset(dataset, data, read=build or bool(shards))
     if report.form:
         console.print(f"{dataset}: {report.form}, {report.root}", highlight=False)
         console.print(Table(SPLIT_COLUMNS, report.splits).terminal())
     if report.problems:
         raise EngramError("; ".join(report.problems))
+    if shards:
+        for place, manifest in write_shards(dataset, shards, data).items():
+            console.print(f"{place}: {sum(manifest.counts)} images, in shards: {len(manifest.shards)}", highlight=False)
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -74,6 +74,8 @@ class TrainOptions(Options):
     """sequences at a time, to fit a smaller card; BatchNorm then sees smaller batches (0: all of a step)"""
     devices: flags.Count = 1
     """processes that share out each step, each with a GPU of its own, or a core where there is none"""
+    store_memory: flags.Size = None
+    """memory for the pictures, such as 2GB, on the GPU or of the machine; what is more is read from disk"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,8 @@ class AskOptions(Options):
     """in place of a run folder: one that needs no training, or package.module:Class for your own"""
     split: flags.Split = "test"
     """classes the tasks are drawn from"""
+    devices: flags.Count = 1
+    """processes that answer together, each with a GPU of its own, or a core where there is none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +145,7 @@ class TrainKeywords(Keywords, total=False):
     plain: bool
     micro_batch: int
     devices: int
+    store_memory: str | None
 
 
 class Drawn(TypedDict, total=False):
@@ -163,6 +168,7 @@ class _Asked(Keywords, total=False):
     recipe: str | None
     method: str | None
     split: Literal["train", "val", "test"]
+    devices: int
 
 
 class AuditKeywords(_Asked, Drawn, total=False):

@@ -1,17 +1,18 @@
-"""The processes that make one training together: which of them this is, its share of the work, what they tell another.
+"""The processes that make one training or evaluation together: which of them this is, its share of the work, what they
+tell another.
 
 A process that works alone, as nearly all do, is the first of one: it shares nothing out and nothing waits.
-`engram.training.distributed` brings several together.
+`engram.machine.together` brings several together.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ CUT_OFF = re.compile("connect|peer|timed out|closed", re.IGNORECASE)
 
 
 class LostProcessError(EngramError):
-    """Another process of this training has ended, or cannot be reached."""
+    """Another process of this run has ended, or cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,10 @@ class Share:
 
 ALL = Share()
 _mine = ALL
+_silent = False
+Result = TypeVar("Result")
+Message: TypeAlias = Generator[Tensor, None, Result]
+"""work that stops where the processes have something to tell: a tensor, to be added up over all of them in its place"""
 
 
 @contextmanager
@@ -74,19 +79,45 @@ def is_first() -> bool:
     return _mine.rank == 0
 
 
-def can_capture() -> bool:
-    """Whether what they tell each other may become part of a CUDA graph."""
-    return _mine.count == 1 or dist.get_backend_config().count("nccl") > 0
+def cut_graphs() -> bool:
+    """Whether what they tell each other, over gloo, cannot be a part of a CUDA graph but stands between two."""
+    return _mine.count > 1 and "nccl" not in dist.get_backend_config()
 
 
-def average(tensors: Sequence[Tensor]) -> None:
+@contextmanager
+def in_silence() -> Iterator[None]:
+    """While a graph is captured that must not hold a message: who speaks gets a RuntimeError instead."""
+    global _silent
+    _silent = True
+    try:
+        yield
+    finally:
+        _silent = False
+
+
+@torch.no_grad()
+def averaging(tensors: Sequence[Tensor]) -> Message[None]:
     """Put the mean over all processes into each tensor, by one message."""
     flat = torch.cat([tensor.flatten() for tensor in tensors])
-    with _heard():
-        dist.all_reduce(flat)
+    yield flat
     flat /= _mine.count
     for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(mean.view_as(tensor))
+
+
+def told(pieces: Message[Result]) -> Result:
+    """What comes of work in pieces, each message between them added up over the processes."""
+    while True:
+        try:
+            add_up(next(pieces))
+        except StopIteration as end:
+            return end.value
+
+
+def add_up(message: Tensor) -> None:
+    """The sum over all processes in the place of what each of them has."""
+    with _heard():
+        dist.all_reduce(message)
 
 
 def mean(number: Tensor) -> Tensor:
@@ -94,7 +125,7 @@ def mean(number: Tensor) -> Tensor:
     if _mine.count == 1:
         return number
     numbers = [number.detach() / 1]
-    average(numbers)
+    told(averaging(numbers))
     return numbers[0]
 
 
@@ -115,6 +146,11 @@ def gathered(value: Any) -> list[Any]:
         with _heard():
             dist.all_gather_object(values, value)
     return values
+
+
+def chained(own: list[Any], share: Share) -> list[Any]:
+    """The lists that processes with their ``share`` each have, one after the other."""
+    return own if share.count == 1 else [thing for given in gathered(own) for thing in given]
 
 
 def copy_from_first(tensors: Sequence[Tensor]) -> None:
@@ -144,12 +180,14 @@ def agreed() -> Iterator[None]:
 
 @contextmanager
 def _heard() -> Iterator[None]:
+    if _silent:
+        raise RuntimeError("its processes tell each other something in the midst of it, over gloo")
     try:
         yield
     except RuntimeError as error:
         if not CUT_OFF.search(str(error)):
             raise
-        raise LostProcessError("another process of this training has ended, or can no longer be reached") from error
+        raise LostProcessError("another process of this run has ended, or can no longer be reached") from error
 
 
 class Gathered(torch.autograd.Function):

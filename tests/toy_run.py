@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from engram.data.formats.form import SplitSource
 from engram.data.store import Store
+from engram.data.writing import build
 from engram.methods.proto_net import ProtoNet
 from engram.models.checkpoint import PARTS, load
 from engram.nn.backbones.conv import ConvBlock
@@ -122,6 +124,18 @@ def make_stores(seed: int = 0) -> dict[str, Store]:
         images = (patterns + rng.normal(0, 30, (6, 5, 1, 10, 10))).clip(0, 255).astype(np.uint8).reshape(-1, 1, 10, 10)
         stores[split] = Store.from_arrays(images, [5] * 6, "toy", split)
     return stores
+
+
+def on_disk(folder: Path) -> dict[str, Store]:
+    """The same stores, in files."""
+    opened = {}
+    for split, store in make_stores().items():
+        images, counts = store.images.numpy(), tuple(store.class_sizes.tolist())
+        source = SplitSource(
+            store.info.class_names, counts, lambda c, i=images: iter(i[5 * c : 5 * c + 5]), (1, 10, 10)
+        )
+        opened[split] = build(folder / split, "toy", split, source, "memory", quiet=True)
+    return opened
 
 
 QUIET = Running(progress=False, tensorboard=False)

@@ -119,6 +119,7 @@ def reproduce(
     scale: flags.Scale = "short",
     engine: flags.Launcher = "local",
     address: flags.Address = "auto",
+    per_gpu: flags.PerGpu = "1",
     data: flags.Data = None,
     results: flags.Results = Path("results/runs"),
     runs: flags.Folder = Path("runs"),
@@ -134,8 +135,9 @@ def reproduce(
         budget: minutes for the whole call
         seeds: in place of the study's
         scale: short, minutes on one GPU; or paper, the paper's schedule
-        engine: local, one run after another; or ray, one run per GPU of a cluster
+        engine: local, on this machine; or ray, on a cluster
         address: of the Ray cluster
+        per_gpu: runs at a time on a GPU, or on the cores where there is none; auto: as their records say they fit
         runs: folder of the run folders
         report: HTML file to draw
     """
@@ -143,5 +145,5 @@ def reproduce(
 
     call(
         studies, dry_run=dry_run, budget=budget, seeds=seeds, device=device, scale=scale, engine=engine,
-        address=address, data=data, results=results, runs=runs, report=report,
+        address=address, per_gpu=per_gpu, data=data, results=results, runs=runs, report=report,
     )  # fmt: skip

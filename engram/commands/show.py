@@ -11,16 +11,19 @@ from engram import flags
 from engram.errors import EngramError
 
 
-def data(dataset: flags.Dataset = None, data: flags.Data = None, build: flags.Switch = False) -> None:
+def data(
+    dataset: flags.Dataset = None, data: flags.Data = None, build: flags.Switch = False, shards: flags.Url = None
+) -> None:
     """Say where to get each benchmark and which file formats are read; check what is given.
 
     Args:
         dataset: glyphs, miniimagenet, tieredimagenet, omniglot, omniglot-alphabets or folder:PATH
         build: build the stores now rather than at first use
+        shards: write them in pieces to this URL, such as s3://bucket/data, which --data then reads
     """
     from engram.listing import show_data
 
-    show_data(dataset, data, build)
+    show_data(dataset, data, build, shards)
 
 
 def import_public(file: flags.File, out: flags.Target) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from engram.data.formats import omniglot, pickles, ravi, tiered
 from engram.data.formats.folder import FolderOptions, find_folder
 from engram.data.formats.form import SPLITS, Form, SplitReading
+from engram.data.formats.shards import find_shards, url_of
 from engram.errors import EngramError, nearest
 
 FOLDER_PREFIX = "folder:"
@@ -139,14 +140,18 @@ def find_form(dataset: str, data: Path | None, options: FolderOptions) -> Form:
         written = dataset.removeprefix(FOLDER_PREFIX)
         if not written:
             raise EngramError("'folder:' needs a path, as in folder:my/images")
+        if url := url_of(written):
+            return find_shards(url, (options.channels, options.image_size, options.image_size))
         return find_folder(_check_folder(Path(written).expanduser(), "the image folder"), options)
     if spec.name == GLYPHS:
         return _glyphs_form()
     if data is None:
         raise EngramError(
             f"{dataset} needs its files: set ENGRAM_DATA or give --data with the folder that holds them "
-            f"({' or '.join(spec.forms)}; source: {spec.source})"
+            f"({' or '.join(spec.forms)}; source: {spec.source}), or the URL of shards"
         )
+    if url := url_of(data):
+        return find_shards(f"{url}/{dataset}", spec.image_shape)
     root = _check_folder(data, "the data folder")
     form = search(spec, root)
     if form is None:

@@ -45,7 +45,7 @@ class DatasetReport:
 
     dataset: str
     form: str
-    root: Path | None
+    root: Path | str | None
     splits: tuple[SplitReport, ...]
     problems: tuple[str, ...]
 
@@ -94,7 +94,8 @@ def open_split(
         if (folder / "store.json").is_file():  # another process built it while this one waited
             return Store.open(folder)
         reading, notes = _read_checked(dataset, split, form)
-        return build(folder, dataset, split, reading.source, "; ".join((f"{form.name} in {form.root}", *notes)), quiet)
+        origin = "; ".join((f"{form.name} in {form.root}", *notes))
+        return build(folder, dataset, split, reading.source, origin, quiet, resume=True)
 
 
 def check_dataset(
@@ -192,7 +193,7 @@ def _check_counts(spec: DatasetSpec, dataset: str, split: str, source: SplitSour
 
 
 def _store_folder(dataset: str, split: str, form: Form, cache: Path) -> Path:
-    name = f"folder-{form.root.resolve().name}" if dataset.startswith(FOLDER_PREFIX) else dataset
+    name = f"folder-{Path(form.root).resolve().name}" if dataset.startswith(FOLDER_PREFIX) else dataset
     return cache / name / _fingerprint(form) / split
 
 

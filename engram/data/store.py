@@ -7,15 +7,18 @@ A store is a folder with three files: ``images.npy`` (n, ...) with the images of
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from engram.data.rows import RowFile, shares
 from engram.errors import EngramError
 from engram.files import UNPACKING, open_regular, read_json
 from engram.structure import structure
@@ -23,6 +26,8 @@ from engram.structure import structure
 STORE_VERSION = 1
 MIRRORED = ", picture and mirror averaged"
 """what the maker of such features ends in"""
+MOVED_BYTES = 64 * 2**20
+"""of images that go to a device at a time"""
 FILES = ("images.npy", "offsets.npy", "store.json")
 """of a store; the last says that the folder is one"""
 
@@ -39,12 +44,14 @@ class StoreInfo:
 
 
 class Store:
-    """Images of one split. ``images`` stays on disk until `to` moves it to memory or a device."""
+    """Images of one split. They stay on disk, in ``file``, until `to` moves them to memory or a device."""
 
-    def __init__(self, images: Tensor, offsets: np.ndarray, info: StoreInfo) -> None:
+    def __init__(self, images: Tensor, offsets: np.ndarray, info: StoreInfo, file: RowFile | None = None) -> None:
         self.images = images
+        """a memory map where they are on disk: good for shapes; `gather` takes less memory"""
         self.offsets = offsets
         self.info = info
+        self.file = file
 
     @property
     def n_classes(self) -> int:
@@ -63,6 +70,11 @@ class Store:
     @property
     def image_shape(self) -> tuple[int, ...]:
         return tuple(self.images.shape[1:])
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all images."""
+        return self.images.numel() * self.images.element_size()
 
     @property
     def is_pixels(self) -> bool:
@@ -86,7 +98,12 @@ class Store:
 
     def to(self, device: torch.device | str) -> Store:
         """The same store with its images held on ``device`` ("cpu" = in memory)."""
-        images = self.images.clone() if str(device) == "cpu" else self.images.to(device)
+        if self.file is None:
+            images = self.images.clone() if str(device) == "cpu" else self.images.to(device)
+            return Store(images, self.offsets, self.info)
+        images, step = torch.empty_like(self.images, device=device), max(1, MOVED_BYTES // self.file.row_bytes)
+        for start in range(0, len(images), step):
+            images[start : start + step] = self.gather(torch.arange(start, min(start + step, len(images))))
         return Store(images, self.offsets, self.info)
 
     def classes(self, ends: Sequence[int]) -> Store:
@@ -100,12 +117,29 @@ class Store:
             )
         offsets = self.offsets[ends[0] : ends[1] + 1]
         info = replace(self.info, class_names=self.info.class_names[ends[0] : ends[1]])
-        return Store(self.images[offsets[0] : offsets[-1]], offsets - offsets[0], info)
+        file = self.file and self.file.after(int(offsets[0]))
+        return Store(self.images[offsets[0] : offsets[-1]], offsets - offsets[0], info, file)
 
     def gather(self, rows: Tensor) -> Tensor:
         """Images of any index tensor: (...,) -> (..., C, H, W), on the store's device."""
-        rows = rows.to(self.images.device)
-        return self.images.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+        if self.file is None:
+            rows = rows.to(self.images.device)
+            return self.images.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+        images = torch.empty((rows.numel(), *self.image_shape), dtype=self.images.dtype)
+        self.file.read_all(self._checked(rows.flatten().cpu().numpy()), as_bytes(images))
+        return images.unflatten(0, rows.shape)
+
+    def plan(self, rows: np.ndarray, out: Tensor, pool: Executor) -> list[Future[Any]]:
+        """`gather` into a tensor in memory by the threads of a pool: done when all of these are."""
+        if self.file:
+            return self.file.plan(self._checked(rows), as_bytes(out), pool)
+        select, images = torch.index_select, self.images
+        return [pool.submit(select, images, 0, torch.from_numpy(rows[p]), out=out[p]) for p in shares(len(rows))]
+
+    def _checked(self, rows: np.ndarray) -> np.ndarray:
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self.images):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self.images)}")
+        return rows
 
     @classmethod
     def from_arrays(
@@ -139,17 +173,32 @@ class Store:
                     f"update Engram, or delete the folder to build it again"
                 )
             info = structure(raw, StoreInfo, "store.json")
-            images = torch.from_numpy(_mapped(folder / "images.npy", "c"))
+            mapped = _mapped(folder / "images.npy", "c")
+            images = torch.from_numpy(mapped)
             offsets = np.array(_mapped(folder / "offsets.npy", "r"))
             _check_rows(info, images, offsets)
+            file = _row_file(folder / "images.npy", images, mapped.offset)
         except (OSError, ValueError, TypeError, EOFError, MemoryError, OverflowError, *UNPACKING) as error:
             raise EngramError(
                 f"the store {folder} cannot be opened ({error}): delete the folder and it is built again"
             ) from error
-        return cls(images, offsets, info)
+        return cls(images, offsets, info, file)
 
 
-def _mapped(path: Path, mode: Literal["c", "r"]) -> np.ndarray:
+def as_bytes(images: Tensor) -> np.ndarray:
+    """(n, ...) in memory -> (n, bytes of one), the same memory."""
+    return images.flatten(1).view(torch.uint8).numpy()
+
+
+def _row_file(path: Path, images: Tensor, start: int) -> RowFile | None:
+    """None where the system has no way to read at a place: the memory map is left."""
+    row_bytes = images[0].numel() * images.element_size() if len(images) else 0
+    if not row_bytes or not images.is_contiguous() or not hasattr(os, "preadv"):
+        return None
+    return RowFile(path, start, row_bytes)
+
+
+def _mapped(path: Path, mode: Literal["c", "r"]) -> np.memmap:
     """An array on disk; nothing is read of it, so that a few bytes that announce terabytes cost none."""
     with open_regular(path):
         pass  # a pipe or a device is told, not waited for
@@ -171,10 +220,15 @@ def _check_rows(info: StoreInfo, images: Tensor, offsets: np.ndarray) -> None:
         raise ValueError(f"its group_size is {info.group_size}")
 
 
-def digest_of(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    digest.update(np.ascontiguousarray(offsets, dtype=np.int64).tobytes())
+def begin_digest(offsets: np.ndarray, class_names: Sequence[str]) -> hashlib._Hash:
+    """The digest of a store before its first image."""
+    digest = hashlib.sha256(np.ascontiguousarray(offsets, dtype=np.int64).tobytes())
     digest.update("\n".join(class_names).encode())
+    return digest
+
+
+def digest_of(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -> str:
+    digest = begin_digest(offsets, class_names)
     flat = data.reshape(len(data), -1)
     for start in range(0, len(flat), 4096):  # in pieces: a memory map larger than memory must pass too
         digest.update(np.ascontiguousarray(flat[start : start + 4096]).tobytes())

@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
+import torch
+
+from engram import processes
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.evaluate import Result, evaluate
@@ -23,8 +26,9 @@ from engram.ledger import (
     record_path,
     write_record,
 )
-from engram.machine.device import choose_device, kept_memory
+from engram.machine.device import kept_memory
 from engram.machine.failures import explained
+from engram.machine.together import Call, together
 from engram.models.build import trusting_code
 from engram.models.features import open_stores
 from engram.options import ASKABLE, BenchKeywords, BenchOptions
@@ -44,31 +48,50 @@ def bench(
     - features: a folder of `engram.models.features.write_features`, used in place of the dataset's images;
     - query_statistics: asks MAML and its like otherwise than their recipe says;
     - which_weights: "last" or "average" in place of those validation chose, where the run kept a moving average;
+    - devices: processes that answer together, each with a GPU of its own, or a core where there is none;
     - data, results, device, split, predictions, note; trust_code: import a class that the run folder names.
     """
     how = BenchOptions.read("bench", options, also=ASKABLE)
+    call = Call(__name__, "bench", model, {"store": store, "progress": False, **options})
+    with together(how.devices, how.device, call) as where:
+        return _bench(model, how, store, where, progress and processes.is_first(), options)
+
+
+def _bench(
+    model: str | Path,
+    how: BenchOptions,
+    store: Store | None,
+    where: torch.device,
+    progress: bool,
+    options: BenchKeywords,
+) -> tuple[RunRecord, tuple[Result, ...]]:
+    """What each process does; the first alone writes a record."""
+    results = Path(how.results)
     changes: dict[str, Any] = {key: value for key, value in options.items() if key in ASKABLE}
-    where, results = choose_device(how.device), Path(how.results)
     samples = changes.get("test_samples") or 0
     name, on_features = model_name(model, how.method), how.features is not None
-    with trusting_code(how.trust_code):
-        source = resolve_model(name, how.recipe, on_features, samples, how.query_statistics, how.which_weights)
-    check_results_folder(results)
-    opened = store or open_stores(source.asked.data, (how.split,), how.data, how.features)[how.split]
-    protocols = protocols_of(source.asked, how.split, **changes)
-    for protocol in protocols:
-        protocol.check(opened)
+    with processes.agreed():
+        with trusting_code(how.trust_code):
+            source = resolve_model(name, how.recipe, on_features, samples, how.query_statistics, how.which_weights)
+        check_results_folder(results)
+        opened = store or open_stores(source.asked.data, (how.split,), how.data, how.features)[how.split]
+        protocols = protocols_of(source.asked, how.split, **changes)
+        for protocol in protocols:
+            protocol.check(opened)
     blank, clock = source.blank_record("bench", where, opened), time.monotonic()
     with explained(source.recipe, where), kept_memory(), trusting_code(how.trust_code):
         method = source.build(opened).to(where)
         on_device = opened.to(where) if where.type == "cuda" else opened
         asked = [replace(p, batch_norm=method.card.batch_norm) for p in protocols]
-        tests = tuple(evaluate(method, on_device, p, where, progress=progress) for p in asked)
-    training = {"features": opened.info.source} if how.features else {}
+        share = processes.mine()
+        tests = tuple(evaluate(method, on_device, p, where, progress=progress, share=share) for p in asked)
+    training: dict[str, Any] = {"features": opened.info.source} if how.features else {}
     training |= {"which_weights": how.which_weights} if how.which_weights != "chosen" else {}
+    training |= {"processes": share.count} if share.count > 1 else {}
     record = replace(blank, seconds=round(time.monotonic() - clock, 3), training=training, note=how.note)
-    record = with_tests(record, tests, results, how.predictions)
-    write_record(results, record)
+    if processes.is_first():
+        record = with_tests(record, tests, results, how.predictions)
+        write_record(results, record)
     return record, tests
 
 

@@ -14,6 +14,7 @@ from engram.data.episodes import TaskList
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.nn.encoder import Mirrored
+from engram.processes import ALL, Share, chained
 from engram.types import EmbeddingMethod, Method
 
 LARGEST = 2**30
@@ -45,8 +46,13 @@ def mirrored(method: Method, store: Store, views: int) -> Iterator[None]:
 
 
 @contextmanager
-def encoded(method: Method, store: Store, tasks: TaskList, device: torch.device | str, at_once: int) -> Iterator[Store]:
-    """The store to ask from: one of features, while ``method`` takes them as they are, where that is less work."""
+def encoded(
+    method: Method, store: Store, tasks: TaskList, device: torch.device | str, at_once: int, share: Share = ALL
+) -> Iterator[Store]:
+    """The store to ask from: one of features, while ``method`` takes them as they are, where that is less work.
+
+    Processes encode their ``share`` each, in the very batches of one alone, and all get the features of all.
+    """
     rows = np.unique(np.concatenate([tasks.support_rows.ravel(), tasks.query_rows.ravel()]))
     if not _pays(method, store, tasks.support_rows.size + tasks.query_rows.size, len(rows)):
         yield store
@@ -54,8 +60,11 @@ def encoded(method: Method, store: Store, tasks: TaskList, device: torch.device 
     encoder = method.backbone
     width: tuple[int, ...] = encoder.out_shape  # type: ignore[assignment]
     features = torch.zeros(len(store.images), *width, device=device)
-    for part in torch.from_numpy(rows).split(at_once):
-        features[part.to(device)] = encoder(store.gather(part).to(device))
+    parts = torch.from_numpy(rows).split(at_once)
+    own = [encoder(store.gather(part).to(device)) for part in parts[share.of(len(parts))]]
+    all_seen = own if share.count == 1 else chained([seen.cpu() for seen in own], share)
+    for part, seen in zip(parts, all_seen, strict=True):
+        features[part.to(device)] = seen.to(device)
     method.backbone = Encoded(width)
     try:
         yield Store(features, store.offsets, store.info)

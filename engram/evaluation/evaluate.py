@@ -20,7 +20,7 @@ from engram.evaluation.encode import encoded, mirrored
 from engram.evaluation.metrics import Outcomes, stream_summary, summarise
 from engram.evaluation.source import check_can_answer
 from engram.ledger import Evaluation, write_tasks
-from engram.processes import ALL, Share, gathered
+from engram.processes import ALL, Share, chained
 from engram.protocol import Protocol
 from engram.types import Answers, Episode, History, Method, Prediction
 
@@ -82,13 +82,17 @@ def evaluate(
 ) -> Result:
     """Answer a protocol's frozen tasks in evaluation mode. ``seed_samples`` seeds methods that draw samples.
 
-    The global random state is left as it was. Processes that each call it with their ``share`` of the sequences all get
-    the whole result; where samples are drawn each answers everything, or the samples would be others.
+    The global random state is left as it was. Processes that each call it with their ``share`` answer some of the
+    batches that one alone would make, and all get the whole result; where samples are drawn each answers everything, or
+    the samples would be others.
     """
     protocol = protocol.for_store(store)
     check_can_answer(method, protocol)
     tasks = frozen_tasks(store, protocol)
-    own = tasks if share.count == 1 or method.card.stochastic else tasks.slice(share.of(tasks.n_sequences))
+    at_once = _tasks_at_once(tasks, device)
+    size = max(at_once // tasks.stream_length, min(SIDE_BY_SIDE, at_once))
+    batches = [tasks.slice(slice(start, start + size)) for start in range(0, tasks.n_sequences, size)]
+    part_of_it = ALL if method.card.stochastic else share
     training = method.training
     method.eval()
     started = time.perf_counter()
@@ -100,20 +104,17 @@ def evaluate(
             torch.random.fork_rng(on_gpu),
             Progress(console=console, disable=not (progress and console.is_terminal), transient=True) as bar,
             mirrored(method, store, protocol.views),
-            encoded(method, store, own, device, MAX_IMAGES[torch.device(device).type]) as asked,
+            encoded(method, store, tasks, device, MAX_IMAGES[torch.device(device).type], share) as asked,
         ):
-            job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=own.n_sequences)
+            job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=len(batches))
             if method.card.stochastic:
                 torch.manual_seed(seed_samples)
-            at_once = _tasks_at_once(tasks, device)
-            size = max(at_once // tasks.stream_length, min(SIDE_BY_SIDE, at_once))
-            for start in range(0, own.n_sequences, size):
-                part = own.slice(slice(start, start + size))
+            for part in batches[part_of_it.of(len(batches))]:
                 pieces.append(_answer(method, asked, part, protocol, device))
-                bar.advance(job, part.n_sequences)
+                bar.advance(job, part_of_it.count)
     finally:
         method.train(training)
-    outcomes = _join(pieces if own is tasks else [piece for given in gathered(pieces) for piece in given])
+    outcomes = _join(chained(pieces, part_of_it))
     metrics = summarise(outcomes)
     if protocol.stream_length > 1:
         outcomes = _with_past(outcomes, tasks, store.info.group_size)

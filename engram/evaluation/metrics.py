@@ -76,6 +76,11 @@ def summarise(outcomes: Outcomes) -> dict[str, Any]:
         "interval": interval(by_task.mean(1)),
         "accuracy_by_position": by_task.mean(0).tolist(),
         "interval_by_position": [interval(column) for column in by_task.T],
+        "confidence_by_position": confidence.mean((0, 2), dtype=np.float64).tolist(),
+        "ece_by_position": [
+            expected_calibration_error(reliability_bins(confidence[:, t], correct[:, t]))
+            for t in range(by_task.shape[1])
+        ],
         "nll": float(-np.log(truth.clip(1e-12)).mean()),
         "brier": float(brier_score(outcomes)),
         "ece": expected_calibration_error(reliability),

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from engram.errors import EngramError
+from engram.machine.cards import power_share
 
 MIB = 2**20
 
@@ -24,6 +25,7 @@ class DeviceUse:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.others: int | None = None
+        self.power_share: list[float | None] = []
         self.used = self.load = 0.0
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
@@ -38,13 +40,20 @@ class DeviceUse:
         else:
             self.load = max(self.load, os.getloadavg()[0])
 
+    def look_at_work(self) -> None:
+        """While steps are made, once: how much of its power a GPU draws for them."""
+        if self.device.type == "cuda" and not self.power_share:
+            self.power_share.append(power_share(self.device.index or 0))
+
     def summary(self) -> dict[str, Any]:
-        """GPU: own peak, all that was taken, other processes (None: unknown). CPU: own peak, load average, cores."""
+        """GPU: own peak, all that was taken, other processes, share of its power (None: unknown). CPU: own peak, load
+        average, cores."""
         self.look()
         if self.device.type == "cuda":
             own = torch.cuda.max_memory_reserved(self.device) / MIB
             taken = round(max(self.used, own))
-            return {"peak_memory_mib": round(own), "device_memory_used_mib": taken, "other_processes": self.others}
+            told = {"peak_memory_mib": round(own), "device_memory_used_mib": taken, "other_processes": self.others}
+            return told | {"power_share": next(iter(self.power_share), None)}
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return {"peak_memory_mib": round(own), "load_average": round(self.load, 2), "cores": os.cpu_count()}
 

@@ -31,6 +31,8 @@ class StageOneConfig:
     label_smoothing: float = 0.0
     centring: bool = True
     """at test, subtract the running mean of base-class features"""
+    centring_of: Literal["features", "directions"] = "features"
+    """directions: features are brought to length 1 before their mean is taken and subtracted"""
     temperature: float = 10.0
     """logits are cosine * temperature"""
     learn_scale: bool = False
@@ -215,14 +217,20 @@ class StageOne(EmbeddingMethod):
         """Plain average over the first 1 / momentum batches, moving average after; of upright images where some are."""
         if self.training:
             self.batches_seen += 1
-            upright = features[turned:] if turned < len(features) else features
+            upright = self._measured(features[turned:] if turned < len(features) else features)
             self.base_mean.lerp_(upright.mean(0), (1 / self.batches_seen).clamp(min=MOMENTUM))
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
-        """log p(c | x) = log softmax_c ( t cos(z, mu_c) ),  z = (f - base mean) / |f - base mean|,  mu_c = mean z."""
+        """log p(c | x) = log softmax_c ( t cos(z, mu_c) ),  z = (f - base mean) / |f - base mean|,  mu_c = mean z.
+
+        With centring_of = "directions" f / |f| stands for f.
+        """
         support, query = (self._centred(part.flatten(2)) for part in (episode.support, episode.query))
         centroids = F.normalize(class_means(support, episode.support_labels, episode.n_way), dim=-1)
         return Prediction(F.log_softmax(self.config.temperature * query @ centroids.transpose(-1, -2), -1))
 
     def _centred(self, features: Tensor) -> Tensor:
-        return F.normalize(features - self.base_mean if self.config.centring else features, dim=-1)
+        return F.normalize(self._measured(features) - self.base_mean if self.config.centring else features, dim=-1)
+
+    def _measured(self, features: Tensor) -> Tensor:
+        return F.normalize(features, dim=-1) if self.config.centring_of == "directions" else features

@@ -49,6 +49,8 @@ class RunState:
     """revision of the method (`engram.card`) when the run began; digests of the weights and features it started from"""
     chosen: Chosen = "weights"
     """which of the two the latest validation found better"""
+    processes: int = 1
+    """that made the run together"""
     digests: dict[str, str] = field(default_factory=dict)
     """sha256 of each safetensors file"""
     engram_version: str = field(default_factory=lambda: software_versions()["engram"])
@@ -62,7 +64,11 @@ def checked_state(raw: dict[str, Any]) -> RunState:
         check_types(state.validation, Protocol, "its validation")
     except EngramError as error:
         raise ValueError(str(error)) from error
-    wrong = [key for key in ("iteration", "best_iteration", "revision") if not 0 <= getattr(state, key) < LARGEST]
+    wrong = [
+        key
+        for key in ("iteration", "best_iteration", "revision", "processes")
+        if not 0 <= getattr(state, key) < LARGEST
+    ]
     wrong += [key for key in ("seconds", "validation_seconds") if not 0 <= getattr(state, key) < math.inf]
     for key in wrong:
         raise ValueError(f"its {key} is {getattr(state, key)}")

@@ -138,7 +138,10 @@ def over_tasks(function: Callable[..., Any], weights: Weights, tasks: Sequence[T
     """``function(weights, *task)`` for every task of (B, ...) tensors; a task costs so many ``images``."""
     axes = (None, *(0 for _ in tasks))
     spread = vmap(function, axes, randomness="different", chunk_size=_side_by_side(tasks[0], tasks_at_once(images)))
-    return spread(_constants(weights), *tasks)
+    if not torch.is_inference_mode_enabled():
+        return spread(_constants(weights), *tasks)
+    with torch.inference_mode(False):  # in which PyTorch 2.11 differentiates wrongly, without a word
+        return spread(_constants(weights), *(part.clone() for part in tasks))
 
 
 def _constants(weights: Weights) -> dict[str, Tensor]:

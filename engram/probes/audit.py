@@ -13,13 +13,15 @@ from typing import Any, Unpack
 
 import torch
 
+from engram import processes
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.store import Store
 from engram.errors import EngramError, nearest
 from engram.evaluation.source import check_can_answer, model_name, resolve_model
-from engram.ledger import RunRecord, check_results_folder, write_record
-from engram.machine.device import choose_device, kept_memory
+from engram.ledger import RunRecord, check_results_folder, record_path, write_record
+from engram.machine.device import kept_memory
 from engram.machine.failures import explained
+from engram.machine.together import Call, together
 from engram.models.build import trusting_code
 from engram.models.features import open_stores
 from engram.options import DRAWN, AuditKeywords, AuditOptions, Drawn
@@ -27,6 +29,7 @@ from engram.probes.asking import Asker, only_tasks
 from engram.probes.catalogue import SELECTION, Finding, Verdict
 from engram.probes.exact import Streams, exact_findings
 from engram.probes.statistical import Bench, SlotOrder, statistical_findings
+from engram.processes import ALL, Share
 from engram.protocol import Protocol
 from engram.recipes.protocols import protocols_of
 from engram.types import Method, MethodCard
@@ -82,6 +85,7 @@ def audit(
     train_order: SlotOrder = "shuffled",
     chosen_on: str = "",
     quick: bool = False,
+    share: Share = ALL,
     **asked: Unpack[Drawn],
 ) -> AuditReport:
     """Audit a method in evaluation mode; the same arguments give the same findings.
@@ -90,7 +94,8 @@ def audit(
     anything, and the worth of the past is measured in it. The class-order and noise probes use both orders always.
     ``chosen_on`` is the split its weights were chosen on, "" where nobody knows. ``quick`` leaves the statistical
     probes out. ``asked`` are the fields of a protocol that `engram.options.Drawn` names: n_way = 5, n_shot = 1,
-    n_query = 1, stream_length = 8, n_sequences = 100, names, pool_classes, seed, ...
+    n_query = 1, stream_length = 8, n_sequences = 100, names, pool_classes, seed, ... Processes that each call it with
+    their ``share`` ask some of the many streams, and all get all findings.
     """
     if unknown := [key for key in asked if key not in DRAWN]:
         raise EngramError(f"audit has no option '{unknown[0]}'{nearest(unknown[0], DRAWN)}")
@@ -98,12 +103,13 @@ def audit(
     protocol = Protocol(
         store.info.dataset, store.info.split, slot_order=train_order, batch_norm=method.card.batch_norm, **drawn
     ).for_store(store)
-    return _audit(method, store, protocol, device, quick, chosen_on)
+    return _audit(method, store, protocol, device, quick, chosen_on, share)
 
 
 def _audit(
-    method: Method, store: Store, protocol: Protocol, device: torch.device | str, quick: bool, chosen_on: str
-) -> AuditReport:
+    method: Method, store: Store, protocol: Protocol, device: torch.device | str, quick: bool, chosen_on: str,
+    share: Share,
+) -> AuditReport:  # fmt: skip
     """All probes, with the method in evaluation mode and the audit's own random state; both are put back."""
     if protocol.n_way < 2 or (not quick and protocol.n_sequences < LEAST_SEQUENCES):
         raise EngramError(
@@ -121,7 +127,8 @@ def _audit(
             if not quick:
                 torch.manual_seed(protocol.seed)
                 listed = replace(protocol, slot_order="class-order", seed=protocol.seed + 1)
-                findings += statistical_findings(Bench(asker, store, listed, device, protocol.slot_order))
+                own = ALL if method.card.stochastic else share  # or its samples would be others
+                findings += statistical_findings(Bench(asker, store, listed, device, protocol.slot_order, own))
     finally:
         method.train(training)
     return AuditReport(tuple(findings), time.perf_counter() - started, protocol)
@@ -163,11 +170,20 @@ def audit_model(model: str | Path = "", *, store: Store | None = None, **options
     listed in the slot order the model's own recipe trains in. ``store`` is asked in place of the dataset's split.
     """
     how = AuditOptions.read("audit", options, also=DRAWN)
-    where, results = choose_device(how.device), Path(how.results)
-    with trusting_code(how.trust_code):
-        source = resolve_model(model_name(model, how.method), how.recipe, how.features is not None)
-    check_results_folder(results)
-    opened = store or open_stores(source.asked.data, (how.split,), how.data, how.features)[how.split]
+    with together(how.devices, how.device, Call(__name__, "audit_model", model, {"store": store, **options})) as where:
+        return _audit_model(model, how, store, where, options)
+
+
+def _audit_model(
+    model: str | Path, how: AuditOptions, store: Store | None, where: torch.device, options: AuditKeywords
+) -> AuditRun:
+    """What each process does; the first alone writes a record."""
+    results, share = Path(how.results), processes.mine()
+    with processes.agreed():
+        with trusting_code(how.trust_code):
+            source = resolve_model(model_name(model, how.method), how.recipe, how.features is not None)
+        check_results_folder(results)
+        opened = store or open_stores(source.asked.data, (how.split,), how.data, how.features)[how.split]
     tested = protocols_of(source.asked)[0]
     setting: dict[str, Any] = {key: getattr(tested, key) for key in OF_RECIPE}
     setting |= {key: value for key, value in options.items() if key in DRAWN and value is not None}
@@ -177,14 +193,16 @@ def audit_model(model: str | Path = "", *, store: Store | None = None, **options
         on_device = opened.to(where) if where.type == "cuda" else opened
         report = audit(
             method, on_device, device=where, train_order=source.recipe.data.slot_order, chosen_on=source.chosen_on,
-            quick=how.quick, **setting,
+            quick=how.quick, share=share, **setting,
         )  # fmt: skip
     record = replace(
         blank,
         seconds=round(time.monotonic() - clock, 3),
-        training={"features": opened.info.source} if how.features else {},
+        training=({"features": opened.info.source} if how.features else {})
+        | ({"processes": share.count} if share.count > 1 else {}),
         audit=report.to_dicts(),
         audit_protocol=report.protocol.to_dict(),
         note=how.note,
     )
-    return AuditRun(record, write_record(results, record), report)
+    path = write_record(results, record) if processes.is_first() else record_path(results, record)
+    return AuditRun(record, path, report)

@@ -30,6 +30,7 @@ from engram.probes.asking import (
     with_support_order,
 )
 from engram.probes.catalogue import PROBES, Finding
+from engram.processes import ALL, Share, chained
 from engram.protocol import Protocol
 from engram.types import Answers, Episode, MethodCard, Prediction
 
@@ -43,13 +44,14 @@ TASKS_PER_SEQUENCE = 4
 
 @dataclass(frozen=True)
 class Bench:
-    """What the statistical probes ask with; ``protocol`` lists its slots in class order."""
+    """What the statistical probes ask with; ``protocol`` lists its slots in class order, ``share`` is of `chunks`."""
 
     asker: Asker
     store: Store
     protocol: Protocol
     device: torch.device | str
     train_order: SlotOrder
+    share: Share = ALL
 
     @property
     def card(self) -> MethodCard:
@@ -92,22 +94,27 @@ def ask_streams(bench: Bench) -> Arms:
     generator = torch.Generator().manual_seed(bench.protocol.seed)
     images = bench.store.images[:4096].float()
     spread = (float(images.mean()), float(images.std()))
-    for tasks in chunks(frozen_tasks(bench.store, bench.protocol)):
+    pieces = chunks(frozen_tasks(bench.store, bench.protocol))
+    own = range(len(pieces))[bench.share.of(len(pieces))]
+    for number, tasks in enumerate(pieces):
         listed = episodes_at(bench.store, tasks, bench.protocol.n_way, bench.device)
         streams = {"class-order": listed, "shuffled": shuffled(*listed, generator)}
         for order, (episodes, answers) in streams.items():
+            blank = [_noise_task(e, generator, spread) for e in episodes]
+            if number not in own:  # drawn all the same: the next piece goes on with the generator
+                continue
             predictions = bench.asker.sequence(episodes)
             arms.real[order].append(correctness(predictions, answers))
             pasts = [(), *(p.history for p in predictions[:-1])]
-            noise = [_noise_task(e, generator, spread) for e in episodes]
-            steps = [bench.asker.sequence([e], past)[0] for e, past in zip(noise, pasts, strict=True)]
+            steps = [bench.asker.sequence([e], past)[0] for e, past in zip(blank, pasts, strict=True)]
             arms.noise[order].append(correctness(steps, answers))
             if order == bench.train_order and bench.card.continual and len(episodes) > 1:
                 foreign = roll_history(pasts[-1], tasks.n_sequences)
                 arms.erased.append(correctness(bench.asker.sequence(episodes[-1:]), answers[-1:])[:, 0])
                 if foreign is not None:
                     arms.foreign.append(correctness(bench.asker.sequence(episodes[-1:], foreign), answers[-1:])[:, 0])
-    return arms
+    real, noise = ({o: chained(a, bench.share) for o, a in arm.items()} for arm in (arms.real, arms.noise))
+    return Arms(real, noise, chained(arms.erased, bench.share), chained(arms.foreign, bench.share))
 
 
 def noise_task(bench: Bench, order: SlotOrder, correct: np.ndarray) -> Finding:
@@ -189,11 +196,11 @@ def _difference(bench: Bench, name: str, first: np.ndarray, second: np.ndarray, 
 
 def _single_tasks(bench: Bench, tasks: TaskList, queries: slice = slice(None)) -> np.ndarray:
     """Accuracy of each single task on the queries asked for: (tasks,)."""
-    parts = []
-    for part in chunks(tasks):
+    parts, pieces = [], chunks(tasks)
+    for part in pieces[bench.share.of(len(pieces))]:
         episodes, answers = episodes_at(bench.store, part, bench.protocol.n_way, bench.device)
         parts.append(correctness(bench.asker.sequence(episodes), answers, queries)[:, 0])
-    return np.concatenate(parts)
+    return np.concatenate(chained(parts, bench.share))
 
 
 def chunks(tasks: TaskList) -> list[TaskList]:

@@ -19,7 +19,7 @@ LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milesto
 LATER |= {"train_classes"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
 LATER |= {"query_balance", "dirichlet_alpha", "average", "crop_area", "crop_aspect", "teacher"}
-LATER |= {"image_size", "crop", "head_first", "batch_norm_sync"}
+LATER |= {"image_size", "crop", "head_first", "batch_norm_sync", "resume_with"}
 LATER |= {*LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 
@@ -84,6 +84,8 @@ class TrainSettings:
     or uniform in (0, 1) as PyTorch drew them before 1.2"""
     batch_norm_sync: Literal["local", "synchronised"] = "local"
     """in a training by several processes BatchNorm goes by the images of each, or by those of all"""
+    resume_with: Literal["any", "same"] = "any"
+    """number of processes that may go on with a run; same: what it learns depends on it, as with local BatchNorm"""
     average: float = 0.0
     """decay of the moving average of the weights, which validation compares with the last; 0 = none, often 0.999"""
     precision: Literal["fp32", "bf16"] = "fp32"

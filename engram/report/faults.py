@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from engram.report.measured import measurements
+from engram.report.measured import files_of
 from engram.report.results import NOT_MEASURED
 from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 from engram.report.table import Column, Table
@@ -50,7 +50,7 @@ def faults_section(name: str, runs: str, results: Path) -> str:
 
 def _tried(folder: Path, link: str) -> str:
     """A row for each kind: what the first campaign found, and the last whole runs, one of each seed, together."""
-    runs = {content["seed"]: (content, file) for content, file in measurements(folder, "faults.*.json")}
+    runs = {content["seed"]: (content, file) for content, file in files_of(folder, "faults.*.json")}
     if not runs:
         return NOT_MEASURED
     now: dict[str, dict[str, int]] = {}
@@ -61,7 +61,7 @@ def _tried(folder: Path, link: str) -> str:
                 counts = now.setdefault(row, {"tried": 0, "failed": 0})
                 counts |= {what: counts[what] + found[what] for what in counts}
     now["**all**"] = now.pop("all")
-    before = {file: content for content, file in measurements(folder, "before.json")}.get("before.json", {})
+    before = {file: content for content, file in files_of(folder, "before.json")}.get("before.json", {})
     rows = [Row(kind, before.get("kinds", {}).get(kind, {}), counts) for kind, counts in now.items()]
     told = [
         f"[seed {seed}]({link}/{file}) in {content['seconds'] / 60:.0f} minutes on {content['cores']} cores, load "
@@ -73,7 +73,7 @@ def _tried(folder: Path, link: str) -> str:
 
 
 def _sanitizer(folder: Path, link: str) -> str:
-    if not (found := measurements(folder, "sanitizer.*.json")):
+    if not (found := files_of(folder, "sanitizer.*.json")):
         return NOT_MEASURED
     content, file = found[-1]
     lines = [f"seed {seed}: {line}" for seed, log in content["log"].items() for line in log.splitlines()]
@@ -82,7 +82,7 @@ def _sanitizer(folder: Path, link: str) -> str:
 
 
 def _soak(folder: Path, link: str) -> str:
-    if not (found := measurements(folder, "soak.*.json")):
+    if not (found := files_of(folder, "soak.*.json")):
         return NOT_MEASURED
     content, file = found[-1]
     setting, slopes = content["setting"], content["growth"]["time"]["slope_a_minute"]
@@ -95,7 +95,7 @@ def _soak(folder: Path, link: str) -> str:
 
 def soak_figure(folder: Path) -> dict[str, str]:
     """Memory and open files over the last soak: file name -> SVG; without one, nothing."""
-    if not (found := measurements(folder, "soak.*.json")):
+    if not (found := files_of(folder, "soak.*.json")):
         return {}
     looks, setting = found[-1][0]["growth"]["time"], found[-1][0]["setting"]
     figure = new_figure(720, 300)

@@ -1,8 +1,8 @@
 """What benchmarks measured: files of results/speed and results/own, and pairs of runs, as tables.
 
-``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts) or paths:
-the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND (validation
-classes), test.KIND, rounds.KIND, ways.imagenet, suggest (test classes) or speed of own pictures.
+``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts), store or
+paths: the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes engines.KIND
+(validation classes), test.KIND, rounds.KIND, ways.imagenet, suggest (test classes) or speed of own pictures.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from engram.errors import EngramWarning
 from engram.files import read_json
 from engram.ledger import RunRecord
 from engram.report.results import NOT_MEASURED, paths_table
+from engram.report.stored import store_section
 from engram.report.suggested import suggest_table
 from engram.report.table import Column, Table, percent
 
-SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": ""}
+SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": "", "store": ""}
 """section -> what a file must hold"""
 KINDS = ("imagenet", "photographs", "glyphs")
 OWN = (*(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS), "ways.imagenet")
@@ -30,14 +31,11 @@ BUSY = 1.5
 """load average above which a table says so"""
 PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")
 AXES = ("ways", "shots", "queries", "T", "image size")
-ANSWERS = {
-    "default": "inductive, the default",
-    "temperature 1": "the same without temperature",
-    "transductive": "transductive",
-}
+ANSWERS = {"default": "inductive, the default", "temperature 1": "the same without temperature"}
+ANSWERS |= {"transductive": "transductive"}
 
 
-def measurements(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
+def files_of(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
     """Contents and names, the last measured last; a file that is no measurement is named and left out."""
     files = []
     for path in folder.glob(pattern):
@@ -115,6 +113,8 @@ def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
     """The newest measurements as a table, each with a link to its file; whole steps are followed by their parts."""
     if name == "paths":
         return paths_table(records, runs, folder.parent / "runs").markdown()
+    if name == "store":
+        return store_section(files_of(folder, "store_disk.*.json"), f"{runs.removesuffix('runs')}speed")
     benchmark = "evaluation" if name == "evaluation" else "train_step"
     found = _newest(folder, f"{runs.removesuffix('runs')}speed", benchmark, SPEED[name])
     rows = [Measured(m.link, m.content, axis) for m in found for axis in AXES] if name == "growth" else found
@@ -134,7 +134,7 @@ def step_times(folder: Path) -> dict[tuple[str, str], float]:
 def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measured]:
     """The last measurement of each recipe on each device; plain steps and features are rows of their own."""
     kept: dict[tuple[str, ...], Measured] = {}
-    for content, name in measurements(folder, "*.json"):
+    for content, name in files_of(folder, "*.json"):
         if content.get("benchmark") == benchmark and needed in content:
             measured = Measured(f"[{content['measured'][:10]}]({link}/{name})", content)
             kept[(measured.recipe, content["device"], measured.setting.get("asked", ""))] = measured
@@ -145,7 +145,7 @@ def own_section(name: str, runs: str, folder: Path) -> str:
     """The newest measurement as a table, with a link to its file."""
     what, _, kind = name.partition(".")
     stem = {"engines": f"fit.{kind}", "speed": "speed", "suggest": "suggest"}.get(what, f"test.{kind}")
-    if not (files := measurements(folder, f"{stem}.*.json")):
+    if not (files := files_of(folder, f"{stem}.*.json")):
         return NOT_MEASURED
     content, file = files[-1]
     tables = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": _ways, "speed": _speed}

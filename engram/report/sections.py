@@ -2,8 +2,8 @@
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables; so do ``audit``, ``streams``, ``study``,
 ``claims`` (what the paper claims), ``trials`` (on validation classes), ``departures`` (those of a method's card),
-``own`` (pictures), ``speed``, ``faults`` (what was tried to break it) and ``quickstart`` (what it prints). Each marker
-stands at the start of a line, so that a sentence may speak of it.
+``own`` (pictures), ``speed``, ``scale``, ``faults`` (what was tried to break it) and ``quickstart`` (what it prints).
+Each marker stands at the start of a line, so that a sentence may speak of it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from engram.report.faults import FAULTS, faults_section, soak_figure
 from engram.report.measured import OWN, SPEED, own_section, speed_section
 from engram.report.quickstart import NAMES, quickstart_section
 from engram.report.results import SUMMARY, results_section, results_sections, summary_csv
+from engram.report.scale import SECTIONS as SCALE
+from engram.report.scale import scale_section
 from engram.report.stream_figures import FOLDER, stream_figures, stream_picture
-from engram.report.streams import PARTS, late_table, paired_table
+from engram.report.streams import PARTS, calibration_table, late_table, paired_table
 from engram.report.svg import standalone
 from engram.report.trials import SECTION as TRIALS
 from engram.report.trials import trials_section
@@ -51,7 +53,9 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         return "\n\n".join(filter(None, (results_section(name, rows, runs), audit_lines(name, records, runs))))
 
     def streams(name: str, runs: str) -> str:
-        return (late_table(records, runs) if name == "table" else paired_table(records, runs, folder)).markdown()
+        if name == "paired":
+            return paired_table(records, runs, folder).markdown()
+        return (late_table(records, runs) if name == "table" else calibration_table(records, runs)).markdown()
 
     return {
         "results": Kind(results_sections(records), results),
@@ -64,6 +68,7 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "own": Kind(OWN, lambda name, runs: own_section(name, runs, folder.parent / "own")),
         "faults": Kind(FAULTS, lambda name, runs: faults_section(name, runs, folder.parent)),
         "quickstart": Kind(NAMES, lambda name, runs: quickstart_section(name, rows)),
+        "scale": Kind(SCALE, lambda name, runs: scale_section(name, records, runs, folder.parent / "speed")),
         "speed": Kind(SPEED, lambda name, runs: speed_section(name, records, runs, folder.parent / "speed")),
     }
 

@@ -17,7 +17,7 @@ from engram.protocol import Protocol, agrees
 from engram.report.rows import gap_text, linked, paired
 from engram.report.table import Column, Table, percent
 
-PARTS = ("table", "paired")
+PARTS = ("table", "paired", "calibration")
 NO_STREAMS = "No streams are recorded yet."
 TABLE_NOTE = (
     "Accuracy in % over the last quarter of a stream of T tasks, ± its 95 % interval over streams; each cell links to "
@@ -29,7 +29,13 @@ PAIRED_NOTE = (
     "Mean over streams of the difference in the last quarter, in points, ± its 95 % interval; both systems answered "
     "the same streams on the same features."
 )
+CALIBRATION_NOTE = (
+    "Accuracy / stated confidence in %, and the expected calibration error, by position in the stream; means over the "
+    "positions of a column. The same streams as above."
+)
 LENGTHS = (8, 32, 128)
+STRETCHES = ((1, 1), (2, 8), (9, 32), (33, 128))
+"""positions told together, first and last"""
 VARIED = ("stream_length", "names", "erase_history", "test_samples", "n_sequences")
 """keys of a protocol in which the cells may differ; all others make another setting"""
 SETTING = {k: v for k, v in Protocol("miniimagenet", n_query=15).question.items() if k not in VARIED}
@@ -199,3 +205,26 @@ def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table
         Column("Records", lambda p: f"{linked('first', p.first.record, runs)}, {linked('second', p[1].record, runs)}"),
     )
     return Table(columns, rows, note=PAIRED_NOTE, empty=NO_STREAMS)
+
+
+def calibration_table(records: Sequence[RunRecord], runs: str) -> Table[StreamCell]:
+    """Whether stated confidence keeps up with accuracy as memory grows: each system, its longest stream that tells."""
+    told = [cell for cell in stream_cells(records) if "ece_by_position" in cell.evaluation.metrics]
+    longest = {cell[:4]: cell for cell in told}  # lengths ascend
+
+    def stretch(first: int, last: int) -> Column[StreamCell]:
+        def text(cell: StreamCell) -> str:
+            keys = ("accuracy_by_position", "confidence_by_position", "ece_by_position")
+            parts = [cell.evaluation.metrics[key][first - 1 : last] for key in keys]
+            right, stated, error = (100 * sum(part) / len(part) if part else 0.0 for part in parts)
+            return f"{right:.1f} / {stated:.1f}, {error:.1f}" if parts[0] else ""
+
+        return Column(f"Task {first}" if first == last else f"Tasks {first} to {last}", text, right=True)
+
+    columns: tuple[Column[StreamCell], ...] = (
+        Column("Stream", lambda cell: cell.names),
+        Column("Encoder", lambda cell: cell.backbone),
+        Column("System", lambda cell: linked(cell.label, cell.record, runs)),
+        *(stretch(*both) for both in STRETCHES),
+    )
+    return Table(columns, list(longest.values()), note=CALIBRATION_NOTE, empty=NO_STREAMS)

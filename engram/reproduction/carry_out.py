@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -12,11 +11,11 @@ from rich.console import Console
 
 from engram.errors import EngramError
 from engram.ledger import check_results_folder
-from engram.machine.interruptions import StopRequest
-from engram.reproduction.display import Progress, duration, show_plan
-from engram.reproduction.local import run_job
-from engram.reproduction.plan import Place, Plan, Planned, make_plan
+from engram.reproduction.display import duration, show_plan
+from engram.reproduction.packing import Packing, count_of, rooms_of
+from engram.reproduction.plan import Place, Plan, make_plan
 from engram.reproduction.process import Reproduced
+from engram.reproduction.side_by_side import run_here
 from engram.studies.checks import check_recipes
 from engram.studies.schema import ScaleName, Study, load_study, studies_called
 
@@ -34,6 +33,7 @@ def reproduce(
     scale: ScaleName = "short",
     engine: EngineName = "local",
     address: str = "auto",
+    per_gpu: str = "1",
     data: Path | None = None,
     results: Path = Path("results/runs"),
     runs: Path = Path("runs"),
@@ -42,15 +42,19 @@ def reproduce(
     """Run what the studies miss and draw the report; with everything recorded nothing is run.
 
     ``budget`` is in minutes, for the whole call: runs that do not fit are left, one under way is saved at its end.
+    ``per_gpu`` runs share a GPU, or the cores of a machine without one; "auto" goes by what their records tell.
     """
     chosen = open_studies(studies)
     folder = data or (Path(os.environ["ENGRAM_DATA"]).expanduser() if os.environ.get("ENGRAM_DATA") else None)
     place = Place(results, runs, folder, device)
     check_seeds(seeds)
     plan = make_plan(chosen, scale, seeds, place)
-    console = Console()
-    show_plan(plan, console, engine)
-    outcome = Reproduced(plan)
+    console, outcome = Console(), Reproduced(plan)
+    here = "one after another" if count_of(per_gpu) == 1 else "side by side as far as they fit"
+    show_plan(plan, console, "in all, shared out over the cluster" if engine == "ray" else here)
+    packing = Packing(plan, rooms_of(place, per_gpu) if engine == "local" else [], per_gpu)
+    if plan.to_run and not packing.in_turn:
+        packing.show(console)
     if dry_run:
         return outcome
     check_results_folder(results)
@@ -58,9 +62,9 @@ def reproduce(
     if plan.to_run and engine == "ray":
         from engram.reproduction.cluster import run_on_cluster
 
-        run_on_cluster(plan, place, address, outcome, budget, console)
+        run_on_cluster(plan, place, address, outcome, budget, console, per_gpu)
     elif plan.to_run:
-        _run_here(plan, place, outcome, budget, console)
+        run_here(plan, place, packing, outcome, budget, console)
     outcome.report = draw(chosen, results, report)
     _tell(outcome, console)
     return outcome
@@ -95,28 +99,6 @@ def check_budget(plan: Plan, budget: float | None) -> None:
             f"a budget of {budget:g} minutes is too small for one run: the shortest missing one, {shortest.job.title}, "
             f"takes about {duration(shortest.seconds or 0.0)}; give more, or see engram reproduce --dry-run"
         )
-
-
-def _run_here(plan: Plan, place: Place, outcome: Reproduced, budget: float | None, console: Console) -> None:
-    deadline = float("inf") if budget is None else time.monotonic() + 60 * budget
-    with StopRequest() as stop, Progress(plan.to_run, console) as progress:
-        for planned in plan.to_run:
-            title = planned.job.title
-            broken = _broken_encoder(planned, plan, outcome)
-            if stop.requested or time.monotonic() + (planned.seconds or 0.0) > deadline or broken:
-                outcome.left.append(title)
-                progress.left(planned, f"needs {broken}" if broken else "stopped" if stop.requested else "no budget")
-                continue
-            progress.start(planned)
-            ended = run_job(planned, place, lambda: stop.requested or time.monotonic() > deadline, progress.say)
-            progress.end(planned, ended)
-            outcome.add(title, ended)
-
-
-def _broken_encoder(planned: Planned, plan: Plan, outcome: Reproduced) -> str:
-    """The run whose weights this one starts from, where that has failed or was left."""
-    needed = [p.job for p in plan.to_run if planned.after and p.job.folder == planned.after]
-    return next((j.title for j in needed if j.title in outcome.failed or j.title in outcome.left), "")
 
 
 def draw(studies: Sequence[Study], results: Path, report: Path) -> Path:

@@ -1,4 +1,5 @@
-"""The same grid on a Ray cluster: one run per GPU, retried when its node is lost, records gathered by the caller.
+"""The same grid on a Ray cluster: runs on whole GPUs or parts of them, retried when a node is lost, records gathered by
+the caller.
 
 A node runs a job as the local engine does, in a ledger of its own, and sends back its files. Ray is an extra.
 """
@@ -11,7 +12,7 @@ import os
 import socket
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from typing import Any
 from rich.console import Console
 
 from engram.errors import EngramError
+from engram.machine.cards import free_memory, multi_process_service
 from engram.machine.interruptions import StopRequest
 from engram.reproduction.display import Progress
 from engram.reproduction.local import record_failure, run_job
+from engram.reproduction.packing import MOST, Packing, Room, count_of
 from engram.reproduction.plan import Place, Plan, Planned
 from engram.reproduction.process import Ended, Reproduced
 
@@ -45,20 +48,64 @@ class Away:
 
 
 def run_on_cluster(
-    plan: Plan, place: Place, address: str, outcome: Reproduced, budget: float | None, console: Console
+    plan: Plan, place: Place, address: str, outcome: Reproduced, budget: float | None, console: Console, per_gpu: str
 ) -> None:
     """Share the missing runs out over the cluster and write what comes back into the ledger of ``place``."""
     ray = connect(address)
+    services: list[Any] = []
     try:
         resources = ray.cluster_resources()
         on_gpu = resources.get("GPU", 0) >= 1 and place.device != "cpu"
         nodes = sum(node["Alive"] for node in ray.nodes())
         devices = f"{resources['GPU']:.0f} GPUs" if on_gpu else f"{resources.get('CPU', 0):.0f} cores"
         console.print(f"Ray at {address}: {nodes} nodes, {devices}", highlight=False)
-        task = ray.remote(num_cpus=1, num_gpus=int(on_gpu), max_retries=RETRIES)(run_away)
-        _gather(ray, _submit(task, plan, place), plan, place, outcome, budget, console)
+        shares = dict.fromkeys((p.job.key for p in plan.to_run), float(on_gpu))
+        if on_gpu and count_of(per_gpu) != 1:
+            services = [
+                start_service(ray, node) for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")
+            ]
+            shares = _shares(ray, services, plan, per_gpu, console)
+        task = ray.remote(num_cpus=1, max_retries=RETRIES)(run_away)
+        _gather(ray, _submit(task, plan, place, shares), plan, place, outcome, budget, console)
     finally:
+        for service in services:
+            with suppress(Exception):  # of a node that is gone
+                ray.get(service.stop.remote(), timeout=ANSWER)
         ray.shutdown()
+
+
+class Service:
+    """On a node with GPUs, while a grid runs: CUDA MPS, and what memory its smallest GPU has free."""
+
+    def __init__(self) -> None:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides GPUs from whom it gives none
+        self.held = ExitStack()
+        self.why = self.held.enter_context(multi_process_service())
+
+    def told(self) -> tuple[str, float]:
+        """Why there is no MPS, "" where there is, and MiB."""
+        return self.why, min(free_memory(), default=0.0)
+
+    def stop(self) -> None:
+        self.held.close()
+
+
+def start_service(ray: Any, node: dict[str, Any]) -> Any:
+    here = {f"node:{node['NodeManagerAddress']}": 0.001}
+    return ray.remote(num_cpus=0, resources=here)(Service).remote()
+
+
+def _shares(ray: Any, services: list[Any], plan: Plan, per_gpu: str, console: Console) -> dict[str, float]:
+    """``num_gpus`` of each run: what it takes of the smallest GPU of the cluster."""
+    told = ray.get([service.told.remote() for service in services])
+    room = Room("GPU", min(memory for _, memory in told), count_of(per_gpu) or MOST)
+    packing = Packing(plan, [room], per_gpu)
+    for why in dict.fromkeys(why for why, _ in told if why):
+        packing = packing.without_service()
+        console.print(f"CUDA MPS cannot be started ({why})", highlight=False, markup=False)
+    packing.show(console)
+    # Ray counts in ten-thousandths; rounded down, as four of 0.25 have to fit.
+    return {key: int(10_000 * parts[room.name].share) / 10_000 for key, parts in packing.parts.items()}
 
 
 def connect(address: str) -> Any:
@@ -84,14 +131,15 @@ def connect(address: str) -> Any:
     return ray
 
 
-def _submit(task: Any, plan: Plan, place: Place) -> dict[Any, Planned]:
+def _submit(task: Any, plan: Plan, place: Place, shares: dict[str, float]) -> dict[Any, Planned]:
     """A task for each run, handed the task it waits for, so that Ray starts it afterwards."""
     there = replace(place, runs=place.runs.absolute(), data=place.data.absolute() if place.data else None)
     tasks: dict[Any, Planned] = {}
     encoders: dict[str, Any] = {}
     for planned in plan.to_run:
         after = encoders.get(planned.after)
-        reference = task.options(name=planned.job.key).remote(planned, there, os.getcwd(), after)
+        options = {"name": planned.job.key, "num_gpus": shares[planned.job.key]}
+        reference = task.options(**options).remote(planned, there, os.getcwd(), after)
         tasks[reference] = planned
         if planned.job.folder:
             encoders[planned.job.folder] = reference

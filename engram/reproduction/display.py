@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -26,7 +25,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-def show_plan(plan: Plan, console: Console, engine: str) -> None:
+def show_plan(plan: Plan, console: Console, how: str) -> None:
     """Studies with their counts, the runs that are missing, what cannot be run here and why."""
 
     def jobs(study: Study, state: str) -> list[Planned]:
@@ -47,7 +46,7 @@ def show_plan(plan: Plan, console: Console, engine: str) -> None:
     )
     console.print(Table(columns, plan.studies, title=f"scale {plan.scale}").terminal())
     if plan.to_run:
-        _show_missing(plan, console, engine)
+        _show_missing(plan, console, how)
     _show_reasons(plan, console)
 
 
@@ -58,12 +57,11 @@ MISSING_COLUMNS: tuple[Column[Planned], ...] = (
 )
 
 
-def _show_missing(plan: Plan, console: Console, engine: str) -> None:
+def _show_missing(plan: Plan, console: Console, how: str) -> None:
     console.print(Table(MISSING_COLUMNS, plan.to_run, title="to run").terminal())
     unknown = sum(p.seconds is None for p in plan.to_run)
     more = f" and {unknown} of unknown time" if unknown else ""
-    where = "one after another" if engine == "local" else "in all, shared out over the cluster"
-    console.print(f"{len(plan.to_run)} runs, about {duration(plan.seconds)}{more}, {where}", highlight=False)
+    console.print(f"{len(plan.to_run)} runs, about {duration(plan.seconds)}{more}, {how}", highlight=False)
 
 
 def _show_reasons(plan: Plan, console: Console) -> None:
@@ -84,7 +82,7 @@ class Progress:
 
     def __init__(self, jobs: Sequence[Planned], console: Console) -> None:
         self.jobs, self.console = list(jobs), console
-        self.done, self.began = 0, time.monotonic()
+        self.done, self.begun = 0, 0
         self.status = Status("", console=console) if console.is_terminal else None
 
     def __enter__(self) -> Progress:
@@ -98,7 +96,8 @@ class Progress:
 
     def start(self, planned: Planned) -> None:
         known = "" if planned.seconds is None else f", about {duration(planned.seconds)}"
-        self._line(f"[{self.done + 1}/{len(self.jobs)}] {planned.job.title}{known}; {self._left()}")
+        self.begun += 1
+        self._line(f"[{self.begun}/{len(self.jobs)}] {planned.job.title}{known}; {self._left()}")
 
     def submitted(self, planned: Planned) -> None:
         known = "" if planned.seconds is None else f", about {duration(planned.seconds)}"
@@ -115,7 +114,7 @@ class Progress:
         self._line(f"    {planned.job.title}: {ended.status} after {duration(ended.seconds)}{where}{why}")
 
     def left(self, planned: Planned, why: str) -> None:
-        self.done += 1
+        self.begun, self.done = self.begun + 1, self.done + 1
         self._line(f"    {planned.job.title}: left ({why})")
 
     def _left(self) -> str:

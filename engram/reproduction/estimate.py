@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,16 @@ class Estimate:
     """where it comes from, in words; "" = nothing is known and the time box stands for it"""
 
 
+@dataclass(frozen=True)
+class Use:
+    """What a run took of its device."""
+
+    memory_mib: float
+    power_share: float | None
+    """of the GPU's power; None: not recorded"""
+    source: str
+
+
 def images_per_step(recipe: Mapping[str, Any]) -> int:
     data, train = recipe["data"], recipe["train"]
     tasks = train["sequences"] * data["stream_length"]
@@ -40,19 +50,31 @@ class StepTimes:
 
     def seconds_per_step(self, job: Job) -> tuple[float, str] | None:
         """Of the newest run of the recipe; else of the same method, else of the same backbone, scaled by images."""
-        settings = job.recipe.to_dict()
-        digest, images = digest_of(settings, without_seed=True), images_per_step(settings)
-        alike: list[tuple[str, list[RunRecord]]] = [
-            ("this recipe", [r for r in self.runs if digest_of(r.recipe, without_seed=True) == digest]),
-            ("this method", [r for r in self.runs if r.method == job.recipe.method and _same_encoder(r, settings)]),
-            ("this backbone", [r for r in self.runs if _same_encoder(r, settings)]),
-        ]
-        for source, runs in alike:
+        for source, runs, images in self._alike(job):
             if runs:
                 newest = runs[-1]
                 rate = newest.training["seconds"] / newest.training["iterations"]
                 return rate * images / max(1, images_per_step(newest.recipe)), source
         return None
+
+    def use(self, job: Job) -> Use | None:
+        """Of the newest run alike that was looked at; more memory for more images, and never less for fewer."""
+        for source, runs, images in self._alike(job):
+            told = [(r.training.get("device_use") or {}, images_per_step(r.recipe)) for r in runs]
+            if known := [(use, seen) for use, seen in told if use.get("peak_memory_mib")]:
+                use, seen = known[-1]
+                memory = use["peak_memory_mib"] * max(1.0, images / max(1, seen))
+                return Use(memory, use.get("power_share"), source)
+        return None
+
+    def _alike(self, job: Job) -> Iterator[tuple[str, list[RunRecord], int]]:
+        """Runs like a job, the most alike first, in words and with the images of one of the job's steps."""
+        settings = job.recipe.to_dict()
+        digest, images = digest_of(settings, without_seed=True), images_per_step(settings)
+        yield "this recipe", [r for r in self.runs if digest_of(r.recipe, without_seed=True) == digest], images
+        alike = [r for r in self.runs if _same_encoder(r, settings)]
+        yield "this method", [r for r in alike if r.method == job.recipe.method], images
+        yield "this backbone", alike, images
 
     def training(self, job: Job, spent: float) -> Estimate | None:
         """Of what is left of the training; None where neither a step time nor a time box is known."""

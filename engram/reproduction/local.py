@@ -30,6 +30,7 @@ def run_job(
         place.runs / "logs" / f"{job.key}.txt",
         should_stop,
         on_line,
+        {"OMP_NUM_THREADS": str(place.threads)} if place.threads else {},
     )
     if ended.status == "failed" and _newest_status(job, place, began) != "failed":
         record_failure(job, place, ended)

@@ -15,7 +15,7 @@ from engram.files import read_json
 from engram.ledger import Answer, Ledger, conflicts, trusted_records
 from engram.places import located
 from engram.recipes.protocols import Ask
-from engram.reproduction.estimate import START, StepTimes
+from engram.reproduction.estimate import START, StepTimes, Use
 from engram.studies.jobs import Job, jobs_of
 from engram.studies.schema import ScaleName, Study
 
@@ -28,6 +28,8 @@ class Place:
     runs: Path = Path("runs")
     data: Path | None = None
     device: str = "auto"
+    threads: int = 0
+    """of a run on the CPU; 0: as its environment says"""
 
     def folder(self, job: Job) -> Path:
         return Path(job.folder) if job.folder else self.runs / job.key
@@ -80,6 +82,8 @@ class Planned:
     note: str = ""
     after: str = ""
     """run folder of a job to run before it, whose weights it starts from"""
+    use: Use | None = None
+    """what a run like it took of its device; None = nothing is known"""
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ def _planned(
     trained = not job.train or (state is not None and _is_finished(job, state, ledger))
     asks = missing if trained or state else job.asks  # one model answers all, or they could not be compared
     seconds, note = _estimated(job, asks, trained, state, times)
-    return Planned(job, "to run", asks, not trained, seconds, note)
+    return Planned(job, "to run", asks, not trained, seconds, note, use=times.use(job))
 
 
 def _estimated(

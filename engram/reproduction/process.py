@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Literal
 
 import engram
@@ -25,6 +26,8 @@ PATIENCE = 180.0
 """seconds a run gets to finish its step and save before it is ended for good"""
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux: a run whose caller is gone saves and ends, so that it can be resumed"""
+LIBRARY = ctypes.CDLL(None)
+"""opened here: between fork and exec, in a process of several threads, one may only call it"""
 
 
 @dataclass(frozen=True)
@@ -44,14 +47,15 @@ def run_commands(
     log: Path,
     should_stop: Callable[[], bool] = lambda: False,
     on_line: Callable[[str], None] = lambda line: None,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Ended:
-    """Each ``engram`` command in a process; the first that fails ends the job."""
+    """Each ``engram`` command in a process whose environment has ``variables``; the first that fails ends the job."""
     log.parent.mkdir(parents=True, exist_ok=True)
     clock = time.monotonic()
     for command in commands:
         with log.open("a", encoding="utf-8") as words:
             print("$ engram", *command, file=words, flush=True)
-            status, stopped = _run(command, words, log, should_stop, on_line)
+            status, stopped = _run(command, words, log, should_stop, on_line, variables)
         took = time.monotonic() - clock
         if stopped or (command[0] == "train" and status == INTERRUPTED):
             return Ended("stopped", took)
@@ -61,13 +65,14 @@ def run_commands(
 
 
 def _run(
-    command: Command, words: IO[str], log: Path, should_stop: Callable[[], bool], on_line: Callable[[str], None]
-) -> tuple[int, bool]:
+    command: Command, words: IO[str], log: Path, should_stop: Callable[[], bool], on_line: Callable[[str], None],
+    variables: Mapping[str, str],
+) -> tuple[int, bool]:  # fmt: skip
     """Exit status, and whether it was asked to stop."""
     process = subprocess.Popen(
         [sys.executable, "-m", "engram.cli", *command],
-        stdin=subprocess.DEVNULL, stdout=words, stderr=subprocess.STDOUT, env=environment(), start_new_session=True,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        stdin=subprocess.DEVNULL, stdout=words, stderr=subprocess.STDOUT, start_new_session=True,
+        env={**environment(), **variables}, preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )  # fmt: skip
     asked_at: float | None = None
     try:
@@ -89,7 +94,7 @@ def _run(
 
 def _end_with_parent() -> None:
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)
+        LIBRARY.prctl(DIE_WITH_PARENT, signal.SIGTERM)
 
 
 def environment() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from engram.data.pixels import CROP, Crop, augment
 from engram.data.store import Store
 from engram.processes import ALL, Share
 from engram.protocol import Protocol
+from engram.training.ahead import Ahead
 from engram.types import Episode, TrainBatch
 
 
@@ -24,18 +24,6 @@ def check_ranges(store: Store, protocol: Protocol, ranges: Mapping[str, tuple[in
     for end in (0, 1):
         sizes: dict[str, Any] = {key: ends[end] for key, ends in ranges.items()}
         replace(protocol, **sizes).check(store)
-
-
-def place(store: Store, device: torch.device) -> Store:
-    """The store's images on ``device`` where they fit; else they stay where they are and batches are copied over."""
-    size = store.images.numel() * store.images.element_size()
-    if device.type == "cpu":
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return store.to("cpu") if size < free // 2 else store
-    try:
-        return store.to(device)
-    except torch.OutOfMemoryError:
-        return store
 
 
 class BatchSource:
@@ -63,15 +51,31 @@ class BatchSource:
         self.augmentation, self.crop = augmentation if is_pixels else "none", crop
         self.tasks = np.random.default_rng(protocol.seed)
         self.transforms = torch.Generator(device).manual_seed(protocol.seed)
+        elsewhere = store.file is not None or store.images.device.type != device.type
+        self.ahead = Ahead(store, device, self._drawn, self.tasks) if elsewhere else None
+
+    @property
+    def at_hand(self) -> Store:
+        """What the rows of the lists point into: all images, or those of the step alone where the rest is on disk."""
+        return self.ahead.at_hand if self.ahead else self.store
+
+    @property
+    def tasks_state(self) -> Mapping[str, Any]:
+        """Of the generator of tasks after the last step, whatever is drawn ahead."""
+        return (self.ahead and self.ahead.state) or self.tasks.bit_generator.state
 
     def draw(self, progress: float) -> TrainBatch:
-        return self.assemble(placed(self.store, self.draw_lists(), self.device), progress)
+        return self.assemble(self.placed(self.draw_lists()), progress)
 
     def draw_lists(self) -> dict[str, np.ndarray]:
-        """Which images and labels the next step takes: whole numbers, and all of a step that the host decides.
+        """Which images and labels the next step takes: whole numbers, and all of a step that the host decides."""
+        return self.ahead.next() if self.ahead else self._drawn()
 
-        All of it is drawn, and the share of this process kept.
-        """
+    def placed(self, lists: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+        return placed(self.at_hand, lists, self.device)
+
+    def _drawn(self) -> dict[str, np.ndarray]:
+        """All of a step is drawn, and the share of this process kept."""
         sizes: dict[str, Any] = {
             key: int(self.tasks.integers(*ends, endpoint=True)) for key, ends in self.ranges.items()
         }
@@ -85,10 +89,10 @@ class BatchSource:
 
     def assemble(self, lists: Mapping[str, Tensor], progress: float | Tensor) -> TrainBatch:
         """The batch of drawn lists, images gathered and augmented: all of it on the device."""
-        episodes, answers = episodes_from(self.store, lists, self.protocol.n_way)
+        episodes, answers = episodes_from(self.at_hand, lists, self.protocol.n_way)
         base = None
         if self.class_batch:
-            images = self.store.gather(lists["base_rows"]).to(self.device, non_blocking=True)
+            images = self.at_hand.gather(lists["base_rows"])
             base = self._changed(images, [len(images)], self.of_images), lists["base_ids"]
         return TrainBatch(self._augmented(episodes), answers, base, progress)
 
@@ -150,6 +154,8 @@ def restore_random_state(
     run stays repeatable though not equal to one that never moved.
     """
     source.tasks.bit_generator.state = numpy_state
+    if source.ahead:
+        source.ahead.forget()
     torch.manual_seed(source.protocol.seed + iteration)
     source.transforms.manual_seed(source.protocol.seed + iteration)
     torch.set_rng_state(tensors["torch_cpu"])

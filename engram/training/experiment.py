@@ -28,6 +28,7 @@ from engram.ledger import (
 )
 from engram.machine.device import describe_device, kept_memory
 from engram.machine.failures import explain
+from engram.machine.together import Call, together
 from engram.models.build import resolve_method, revisions, trusting_code
 from engram.models.checkpoint import load
 from engram.models.features import SPLITS, check_maker, open_stores
@@ -35,11 +36,11 @@ from engram.models.run_folder import last_step
 from engram.options import TrainKeywords, TrainOptions
 from engram.processes import LostProcessError
 from engram.recipes import Recipe, check_recipe, load_recipe
-from engram.recipes.protocols import protocols_of
-from engram.training.distributed import together
+from engram.recipes.protocols import protocols_of, validation_split
 from engram.training.limits import Limits, Running
 from engram.training.loop import OnValidation, TrainOutcome
 from engram.training.loop import train as run_loop
+from engram.training.placing import Room
 from engram.training.start import count_base_classes
 from engram.training.trained_run import TrainedRun
 
@@ -83,7 +84,7 @@ def train(
     Options are those of `engram train`, `engram.options.TrainOptions`, each in place of what the recipe says:
 
     - seed, iterations, method, backbone, dataset, precision: what is trained;
-    - max_minutes, whole_run, resume, plain, micro_batch, devices: how far and how;
+    - max_minutes, whole_run, resume, plain, micro_batch, devices, store_memory: how far and how;
     - features: a folder of `engram.models.features.write_features`, used in place of the dataset's images;
     - test = False ends after training; predictions, note, out, results: what is kept, and where;
     - data, device; trust_code: import a class that a run it starts from names.
@@ -91,7 +92,8 @@ def train(
     how = TrainOptions.read("train", options)
     chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, vars(how))
     _check_before(chosen, Path(how.results))
-    with together(how.devices, how.device, (recipe, stores, options)) as where:
+    call = Call(__name__, "train", recipe, {"stores": stores, "progress": False, **options})
+    with together(how.devices, how.device, call) as where:
         with processes.agreed():
             opened = _open(chosen, stores, how)
             chosen = count_base_classes(chosen, opened["train"])
@@ -99,7 +101,9 @@ def train(
 
 
 def _open(recipe: Recipe, stores: Mapping[str, Store] | None, how: TrainOptions) -> Mapping[str, Store]:
-    opened = stores or open_stores(recipe.data, SPLITS, how.data, how.features)
+    unasked = () if how.test else ("test",)  # images of a split that nobody asks about need not be there
+    splits = [split for split in SPLITS if split == validation_split(recipe) or split not in unasked]
+    opened = stores or open_stores(recipe.data, splits, how.data, how.features)
     if how.features:
         check_maker(opened["train"], recipe)
     for protocol in protocols_of(recipe) if how.test else ():
@@ -130,10 +134,10 @@ def _train(
                 device=where,
                 resume=how.resume,
                 limits=Limits(how.max_minutes, whole_run=how.whole_run),
-                running=Running(plain=how.plain, micro_batch=how.micro_batch, progress=progress),
+                running=Running(None, how.plain, how.micro_batch, how.store_memory, progress),
                 on_validation=on_validation,
             )
-        tests = _test(outcome, chosen, opened, where, progress) if how.test and outcome.status == "finished" else ()
+        tests = _test(outcome, chosen, opened, where, how, progress) if outcome.status == "finished" else ()
     except Exception as error:
         shown = explain(_kept(error, folder), chosen, where)
         _record_failure(blank, results, shown, time.monotonic() - clock)
@@ -193,9 +197,16 @@ def _record_failure(blank: RunRecord, results: Path, error: Exception, seconds: 
 
 
 def _test(
-    outcome: TrainOutcome, recipe: Recipe, stores: Mapping[str, Store], device: torch.device, progress: bool
+    outcome: TrainOutcome,
+    recipe: Recipe,
+    stores: Mapping[str, Store],
+    device: torch.device,
+    how: TrainOptions,
+    progress: bool,
 ) -> tuple[Result, ...]:
-    store = stores["test"].to(device) if device.type == "cuda" else stores["test"]
+    if not how.test:
+        return ()
+    store = Room(device, how.store_memory).place(stores["test"]) if device.type == "cuda" else stores["test"]
     protocols = protocols_of(recipe, batch_norm=outcome.method.card.batch_norm)
     with kept_memory():
         ask = partial(evaluate, outcome.method, store, device=device, progress=progress, share=processes.mine())

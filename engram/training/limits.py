@@ -41,6 +41,8 @@ class Running:
     """without kernels of our own and captured steps"""
     micro_batch: int = 0
     """sequences that go through the model at a time; 0: all of a step"""
+    store_memory: str | None = None
+    """for the images, such as 2GB, on the GPU or of the machine; what is more is read from disk"""
     progress: bool = True
     """a bar on the terminal"""
     tensorboard: bool = True

@@ -72,7 +72,7 @@ def train(
     """
     classes = recipe.data.train_classes
     stores = {split: store.classes(classes) if split == "train" else store for split, store in stores.items()}
-    how = running.precision, running.plain, running.micro_batch
+    how = running.precision, running.plain, running.micro_batch, running.store_memory
     is_first = processes.is_first()  # the one that locks, writes and shows
     with processes.agreed():
         trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
@@ -91,7 +91,7 @@ def train(
             StopRequest() as stop,
         ):
             device_use = DeviceUse(device)
-            stopped_by = _Loop(trainer, use, limits, display, scalars, stop, on_validation).run()
+            stopped_by = _Loop(trainer, use, device_use, limits, display, scalars, stop, on_validation).run()
         trainer.load_best()
     status: Literal["finished", "interrupted"] = "interrupted" if stopped_by == "signal" else "finished"
     training = _summary(trainer, stopped_by) | {"kernels": use.by, "device_use": device_use.summary()}
@@ -103,6 +103,7 @@ def train(
 class _Loop:
     trainer: Trainer
     use: kernels.Use
+    device_use: DeviceUse
     limits: Limits
     display: Display
     scalars: ScalarLog
@@ -140,8 +141,12 @@ class _Loop:
 
     def _tell_what_is_slow(self) -> None:
         """Each of it once; the first step has tried everything."""
-        why = self.trainer.stepper.fallback
-        for sentence in (self.use.lacking, why and f"steps are made one operation at a time, as {why}"):
+        why, ahead = self.trainer.stepper.fallback, self.trainer.source.ahead
+        for sentence in (
+            self.use.lacking,
+            why and f"steps are made one operation at a time, as {why}",
+            ahead and f"{ahead.store.n_bytes / 1e9:.2f} GB of images are read from disk: --store-memory holds more",
+        ):
             if sentence and sentence not in self.told:
                 self.told.add(sentence)
                 self.display.say(sentence)
@@ -169,6 +174,7 @@ class _Loop:
                 self.scalars.add(self.trainer.iteration, "train", means | {"learning_rate": self.trainer.learning_rate})
 
     def _validate(self) -> None:
+        self.device_use.look_at_work()
         self._look()
         trainer = self.trainer
         means = trainer.window.means()
@@ -205,6 +211,7 @@ def _summary(trainer: Trainer, stopped_by: StoppedBy) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in trainer.method.parameters() if p.requires_grad),
         "precision": getattr(trainer.method.backbone, "precision", "fp32"),
         "captured": trainer.stepper.graph is not None,
+        "from_disk": trainer.source.ahead is not None,
         "stopped_by": stopped_by,
         "resumed_from": trainer.resumed_from,
         **({} if trainer.frozen_accuracy is None else {"frozen_accuracy": trainer.frozen_accuracy}),

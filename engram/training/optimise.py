@@ -56,7 +56,9 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
     for group in optimiser.param_groups:
         group["initial_lr"] = float(group["lr"])
         if captured:
-            group["lr"] = torch.tensor(group["initial_lr"], device=device)
+            group["lr"] = torch.tensor(
+                group["initial_lr"], dtype=torch.float32, device=device
+            )  # as fused kernels read it
     return optimiser
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from engram import processes
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.models import checkpoint as checkpoints
@@ -199,6 +200,12 @@ def check_same_run(
         raise EngramError(
             f"{saved.folder} cannot be resumed: it was trained with revision {state.revision} of {recipe.method} but "
             f"this Engram has {len(known)}{f' ({changed})' if changed else ''}; start a new run in another folder"
+        )
+    here = processes.mine().count
+    if recipe.train.resume_with == "same" and state.processes != here:
+        raise EngramError(
+            f"{saved.folder} cannot be resumed: {recipe.name} has [train] resume_with = 'same' and its run was made by "
+            f"{state.processes} processes but {here} would go on: use --devices {state.processes}, or start a new run"
         )
     for what, old, new in (
         ("recipe", state.recipe_digest, recipe.digest),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +12,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from engram import processes
-from engram.data.episodes import placed
 from engram.errors import EngramError
+from engram.processes import Message
 from engram.recipes.schema import TrainSettings
 from engram.training.average import Average
 from engram.training.batches import BatchSource, micro_batches
 from engram.training.optimise import build_optimiser, clip_groups, step_by_chance
 from engram.types import Method, Objective, TrainBatch
+
+Losses = tuple[tuple[str, ...], Tensor]
+"""names and values"""
 
 
 @dataclass
@@ -58,13 +62,19 @@ class Update:
                 parameter.requires_grad_(not held)
             self.method.backbone.train(not held)
 
-    def __call__(self, batch: TrainBatch) -> tuple[tuple[str, ...], Tensor]:
-        """``loss`` is the sum of the objectives' totals; their terms follow, in the same order."""
+    def __call__(self, batch: TrainBatch) -> Losses:
+        return processes.told(self.pieces(batch))
+
+    def pieces(self, batch: TrainBatch) -> Message[Losses]:
+        """A step up to each message of several processes and from it on: gradients are made, averaged, and used.
+
+        ``loss`` is the sum of the objectives' totals; their terms follow, in the same order.
+        """
         parts = micro_batches(batch, self.micro_batch)
         names: list[str] = []
         totals, terms = [], []
         for objective, optimiser in zip(self.objectives, self.optimisers, strict=True):
-            own, values = self._learn(parts, objective, optimiser)
+            own, values = yield from self._learn(parts, objective, optimiser)
             names += own
             totals.append(values[:1])
             terms.append(values[1:])
@@ -72,9 +82,7 @@ class Update:
             self.average.follow()
         return ("loss", *names), torch.cat([torch.stack(totals).sum(0), *terms])
 
-    def _learn(
-        self, parts: list[TrainBatch], objective: Objective, optimiser: Optimizer
-    ) -> tuple[tuple[str, ...], Tensor]:
+    def _learn(self, parts: list[TrainBatch], objective: Objective, optimiser: Optimizer) -> Message[Losses]:
         """The update of one objective; the names of its terms, and the values of its total and of them."""
         optimiser.zero_grad(set_to_none=True)  # of all: every optimiser has the same parameters
         rows, count = [], sum(len(part.answers[0].query_labels) for part in parts)
@@ -86,7 +94,7 @@ class Update:
             rows.append(share * torch.stack([v.detach().float() for v in (terms.total, *terms.terms.values())]))
         values = torch.stack(rows).sum(0)
         if before:
-            self._average(values, before)
+            yield from self._average(values, before)
         clip_groups(optimiser, self.settings.clip, self.settings.clip_value)
         if objective.chance is None:
             optimiser.step()
@@ -95,13 +103,13 @@ class Update:
         return tuple(terms.terms), values
 
     @torch.no_grad()
-    def _average(self, values: Tensor, before: list[Tensor]) -> None:
+    def _average(self, values: Tensor, before: list[Tensor]) -> Message[None]:
         """Gradients, losses and what buffers have changed by become their means over the processes.
 
         By hand: a module wrapped for it passes by gradients that a method makes itself, and sees one loss for a step.
         """
         changes = torch._foreach_sub(self.buffers, before)  # what nobody changes then stays exactly as it is
-        processes.average([*(p.grad for p in self.parameters if p.grad is not None), *changes, values])
+        yield from processes.averaging([*(p.grad for p in self.parameters if p.grad is not None), *changes, values])
         for buffer, start, change in zip(self.buffers, before, changes, strict=True):
             buffer.copy_(start + change)
 
@@ -111,7 +119,7 @@ WARM_UP = 3
 
 
 class Stepper:
-    """Makes the steps of a run: from the fourth on, on a GPU with the images on it, by replaying a captured one.
+    """Makes the steps of a run: from the fourth on, on a GPU, by replaying a captured one.
 
     ``fallback`` says why steps are not captured, where that was wanted; it is empty while they are or will be.
     """
@@ -123,15 +131,11 @@ class Stepper:
             self._give_up("its sizes are drawn anew for every step")
         elif captured and not update.method.capturable:
             self._give_up("it calls a library that cannot be captured")
-        elif captured and not processes.can_capture():
-            self._give_up("its processes talk over gloo")
-        elif captured and source.store.images.device.type != source.device.type:
-            self._give_up("the images do not fit on the GPU")
         self.steps = 0
         self.graph: _Graph | None = None
         self.side = torch.cuda.Stream(source.device) if self.captured else None
 
-    def __call__(self, progress: float) -> tuple[tuple[str, ...], Tensor]:
+    def __call__(self, progress: float) -> Losses:
         self.steps += 1
         if self.steps == 2:  # some methods begin with what their first batch shows them, each process with its share
             processes.copy_from_first(list(self.update.method.state_dict().values()))
@@ -141,11 +145,11 @@ class Stepper:
         if self.graph is not None:
             return self.graph.replay(lists, progress)
         if self.side is None:
-            return self.update(self.source.assemble(placed(self.source.store, lists, self.source.device), progress))
+            return self.update(self.source.assemble(self.source.placed(lists), progress))
         # Gradients are tied to the stream of the first backward pass, and a capture may not wait for the default one.
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
-            result = self.update(self.source.assemble(placed(self.source.store, lists, self.source.device), progress))
+            result = self.update(self.source.assemble(self.source.placed(lists), progress))
         torch.cuda.current_stream().wait_stream(self.side)
         return result
 
@@ -165,25 +169,43 @@ class Stepper:
 
 
 class _Graph:
+    """A captured step: one CUDA graph, or where processes talk over gloo one up to each message and one after it.
+
+    All have one pool of memory and are replayed in the order they were captured in.
+    """
+
     def __init__(self, source: BatchSource, update: Update, lists: Mapping[str, np.ndarray]) -> None:
         self.shapes = {name: array.shape for name, array in lists.items()}
         self.numbers = torch.zeros(sum(array.size for array in lists.values()), dtype=torch.int64, device=source.device)
         self.numbers.copy_(_packed(lists))
         self.progress = torch.zeros((), device=source.device)
-        self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(source.transforms)
-        with torch.cuda.graph(self.graph):
-            self.names, self.values = update(source.assemble(self._lists(), self.progress))
+        self.parts: list[tuple[torch.cuda.CUDAGraph, Tensor | None]] = []
+        pieces = self._pieces(source, update)
+        with processes.in_silence() if processes.cut_graphs() else nullcontext():
+            while not self.parts or self.parts[-1][1] is not None:
+                graph = torch.cuda.CUDAGraph()
+                graph.register_generator_state(source.transforms)
+                with torch.cuda.graph(graph, pool=self.parts[0][0].pool() if self.parts else None):
+                    self.parts.append((graph, next(pieces, None)))
+
+    def _pieces(self, source: BatchSource, update: Update) -> Iterator[Tensor]:
+        """The messages that stand between graphs."""
+        batch = source.assemble(self._lists(), self.progress)
+        step = update.pieces(batch)
+        self.names, self.values = (yield from step) if processes.cut_graphs() else processes.told(step)
 
     def _lists(self) -> dict[str, Tensor]:
         sizes = [int(np.prod(shape)) for shape in self.shapes.values()]
         parts = self.numbers.split(sizes)
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
-    def replay(self, lists: Mapping[str, np.ndarray], progress: float) -> tuple[tuple[str, ...], Tensor]:
+    def replay(self, lists: Mapping[str, np.ndarray], progress: float) -> Losses:
         self.numbers.copy_(_packed(lists).pin_memory(), non_blocking=True)
         self.progress.fill_(progress)
-        self.graph.replay()
+        for graph, message in self.parts:
+            graph.replay()
+            if message is not None:
+                processes.add_up(message)
         return self.names, self.values.clone()
 
 

@@ -22,9 +22,10 @@ from engram.models.run_folder import last_step
 from engram.recipes.protocols import training_protocol, training_ranges, validation_protocol, validation_split
 from engram.recipes.schema import Recipe
 from engram.training.average import Average, ask_both
-from engram.training.batches import BatchSource, check_ranges, place, random_state, restore_random_state
+from engram.training.batches import BatchSource, check_ranges, random_state, restore_random_state
 from engram.training.distributed import seed_step, share_out
 from engram.training.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
+from engram.training.placing import Room
 from engram.training.start import check_base_classes, check_same_run
 from engram.training.step import Stepper, Update
 from engram.training.window import LOWER_RATE, LossWindow
@@ -42,6 +43,7 @@ class Trainer:
         precision: str | None = None,
         plain: bool = False,
         micro_batch: int = 0,
+        store_memory: str | None = None,
     ) -> None:
         chosen_on = validation_split(recipe)
         if absent := sorted({"train", chosen_on} - set(stores)):
@@ -63,7 +65,7 @@ class Trainer:
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores[chosen_on])
         for protocol in (self.protocol, self.validation):
             check_can_answer(self.method, protocol)
-        self.window = LossWindow()
+        self.room, self.window = Room(device, store_memory), LossWindow()
         self.run_id, self.resumed_from = new_run_id(), ""
         self.iteration = self.first_iteration = self.best_iteration = 0
         self.saved = self.validated = -1
@@ -73,7 +75,6 @@ class Trainer:
         self.frozen_accuracy: float | None = None
         self.chosen: checkpoints.Chosen = "weights"
         self.earlier_seconds = self.earlier_validation_seconds = self.validation_seconds = 0.0
-        self.started = time.monotonic()
 
     def begin(self, resume: bool) -> None:
         """Start in a folder without a run, or go on from the last step of the run there."""
@@ -84,9 +85,8 @@ class Trainer:
         if saved:
             digests = self.protocol.dataset_digest, self.validation.dataset_digest, self.start.get("teacher", "")
             check_same_run(saved, self.recipe, *digests)
-        self.val_store = place(self.stores[validation_split(self.recipe)], self.device)
-        train_store = place(self.stores["train"], self.device)
-        data = self.recipe.data
+        data, train_store = self.recipe.data, self.room.place(self.stores["train"])
+        self.val_store = self.room.place(self.stores[validation_split(self.recipe)])
         drawn = data.class_batch, training_ranges(self.recipe), Crop(data.crop_area, data.crop_aspect), self.shares
         self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, *drawn)
         self.stepper = Stepper(self.source, self.update, self.captured)
@@ -200,7 +200,7 @@ class Trainer:
             validation=self.validation.to_dict(),
             run_id=self.run_id,
             iteration=self.iteration,
-            numpy_generator=dict(self.source.tasks.bit_generator.state),
+            numpy_generator=dict(self.source.tasks_state),
             optimiser=optimiser_structure,
             curves=self.curves,
             window=self.window.state(),
@@ -212,6 +212,7 @@ class Trainer:
             revision=self.revision,
             start=self.start,
             chosen=self.chosen,
+            processes=processes.mine().count,
         )
         values = self.method.state_dict(), optimiser_tensors, random_state(self.source)
         parts = dict(zip(checkpoints.PARTS, values, strict=True))

@@ -71,3 +71,14 @@ def test_classes_that_are_not_there_are_told(ends: tuple[int, ...]) -> None:
     store = Store.from_arrays(np.zeros((6, 2), np.float32), [2, 2, 2], "toy", "train")
     with pytest.raises(EngramError, match=r"train_classes = \[.*\] but toy train has 3 classes: .* such as \[0, 1\]"):
         store.classes(ends)
+
+
+def test_a_store_on_disk_is_read_where_its_rows_lie(tmp_path: Path) -> None:
+    store = build(tmp_path / "s", "toy", "train", source(), "made here", quiet=True)
+    part, memory = store.classes((1, 3)), store.to("cpu")
+    assert store.file and part.file and memory.file is None and store.n_bytes == 12 * 48
+    assert torch.equal(part.gather(torch.tensor([0, 8])), memory.images[[3, 11]])
+    assert torch.equal(part.to("cpu").images, memory.images[3:])
+    for rows in ([12], [-1]):
+        with pytest.raises(IndexError):
+            store.gather(torch.tensor(rows))

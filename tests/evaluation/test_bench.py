@@ -81,6 +81,19 @@ def test_floors_answer_every_protocol_of_the_recipe(tmp_path: Path, store: Store
     assert pixels.evaluations[0].metrics["accuracy"] > 0.9
 
 
+def test_two_processes_answer_to_the_bit_what_one_does(tmp_path: Path, store: Store, run_folder: Path) -> None:
+    """Three hundred streams are several batches, and their images are encoded once for all."""
+    asked = {"store": store, "progress": False, "device": "cpu", "n_sequences": 300, "stream_length": 2}
+    (one, [alone]), (two, [together]) = (
+        bench(run_folder, results=tmp_path / str(devices), devices=devices, **asked)  # type: ignore[arg-type]
+        for devices in (1, 2)
+    )
+    assert np.array_equal(alone.outcomes.probabilities, together.outcomes.probabilities)
+    assert alone.tasks_digest == together.tasks_digest and alone.metrics == together.metrics
+    assert one.evaluations[0].protocol == two.evaluations[0].protocol and one.recipe_digest == two.recipe_digest
+    assert two.training == {"processes": 2} and len(list((tmp_path / "2").glob("*.json"))) == 1
+
+
 def test_a_checkpoint_keeps_its_own_recipe_whatever_it_is_asked(
     tmp_path: Path, store: Store, run_folder: Path, recipe: str
 ) -> None:

@@ -14,6 +14,7 @@ from engram.evaluation.metrics import pair_means
 from engram.methods import METHODS
 from engram.methods.egnn import EgnnConfig
 from engram.nn.backbones import Flatten
+from engram.processes import Share
 from engram.protocol import Protocol
 from engram.types import Answers, Episode, History, Method, MethodCard, Prediction
 
@@ -143,3 +144,5 @@ def test_samples_are_seeded_and_the_global_random_state_is_left_alone(toy_store:
     again, other = evaluate(method, toy_store, PROTOCOL), evaluate(method, toy_store, PROTOCOL, seed_samples=1)
     assert np.array_equal(again.outcomes.probabilities, first.outcomes.probabilities)
     assert not np.array_equal(other.outcomes.probabilities, first.outcomes.probabilities)
+    share = evaluate(method, toy_store, PROTOCOL, share=Share(1, 2))  # with half of the tasks its samples were others
+    assert np.array_equal(share.outcomes.probabilities, first.outcomes.probabilities)

@@ -56,6 +56,10 @@ def test_metrics_agree_with_slow_loops() -> None:
         2.0930 * by_sequence.std(ddof=1) / np.sqrt(20), rel=1e-4
     )  # t, 19 degrees
     assert metrics["accuracy_by_position"] == pytest.approx(np.array(hits).reshape(20, 3, 4).mean((0, 2)).tolist())
+    stated = [given.probabilities[:, t].max(-1).mean() for t in range(3)]
+    assert metrics["confidence_by_position"] == pytest.approx(stated, rel=1e-5)
+    alone = [summarise(Outcomes(given.labels[:, [t]], given.probabilities[:, [t]]))["ece"] for t in range(3)]
+    assert metrics["ece_by_position"] == pytest.approx(alone)
 
 
 def test_a_constant_answer_scores_one_over_n_whatever_the_labels() -> None:

@@ -86,6 +86,19 @@ def test_base_mean_is_an_average_first_and_follows_after() -> None:
     assert {"base_mean", "batches_seen"} <= method.state_dict().keys()
 
 
+def test_directions_are_centred_whatever_the_lengths() -> None:
+    method, (features, _) = make(centring_of="directions"), batch(offset=1.0).class_batch or ()
+    method.loss(batch(offset=1.0))
+    assert torch.allclose(method.base_mean, F.normalize(features, dim=-1).mean(0), atol=1e-6)
+    task = episode()
+    longer = replace(task, support=task.support * 3, query=task.query * torch.rand(2, 4, 1).add(0.1))
+    first, second = (method.eval().predict(asked).log_probs for asked in (task, longer))
+    assert torch.allclose(first, second, atol=1e-5)
+    plain = make().eval()
+    plain.base_mean.copy_(method.base_mean)
+    assert not torch.allclose(first, plain.predict(task).log_probs, atol=1e-3)
+
+
 def episode() -> Episode:
     generator = torch.Generator().manual_seed(2)
     labels = torch.tensor([[0, 1, 1, 2, 0]]).expand(2, 5)

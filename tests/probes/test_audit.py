@@ -216,3 +216,13 @@ def test_what_cannot_be_audited_is_told_and_leaves_nothing(tmp_path: Path, pictu
         with pytest.raises(EngramError, match=told):
             ask(model, tmp_path / "runs", pictures, **arguments)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("quick", [False, True])
+def test_two_processes_find_to_the_bit_what_one_does(tmp_path: Path, pictures: Store, quick: bool) -> None:
+    """Four hundred streams are several pieces."""
+    model, asked = trained(tmp_path / "run"), {"quick": quick, "n_sequences": 400}
+    one, two = (ask(model, tmp_path / str(devices), pictures, devices=devices, **asked) for devices in (1, 2))
+    assert one.report.findings == two.report.findings and one.record.audit_protocol == two.record.audit_protocol
+    assert two.record.training == {"processes": 2} and len(list((tmp_path / "2").glob("*.json"))) == 1

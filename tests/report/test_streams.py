@@ -10,7 +10,7 @@ import pytest
 from result_records import make_evaluation, make_record, rows_of
 from stream_records import ANONYMOUS, CONTENT, INDUCTIVE, PROTO, stream_record
 
-from engram.report.streams import NO_STREAMS, _encoder, late_table, paired_table, stream_cells
+from engram.report.streams import NO_STREAMS, _encoder, calibration_table, late_table, paired_table, stream_cells
 from engram.spellings import name_today
 
 
@@ -68,6 +68,22 @@ def test_the_lead_over_prototype_memory_is_taken_apart(tmp_path: Path) -> None:
         "Content memory, minus Prototype memory": "+6.00 ± 0.00",
         "Content memory, history erased, minus Prototype memory, history erased": "+1.00 ± 0.00",
     }
+
+
+def test_stated_confidence_by_position_is_that_of_the_longest_stream_that_tells(tmp_path: Path) -> None:
+    def telling(number: int, length: int) -> Any:
+        record = stream_record(tmp_path, number, CONTENT, 0.7, length=length)
+        metrics = record.evaluations[0].metrics | {
+            "accuracy_by_position": [0.5] + [0.6] * 7 + [0.8] * (length - 8),
+            "confidence_by_position": [0.4] + [0.65] * 7 + [0.9] * (length - 8),
+            "ece_by_position": [0.1] + [0.05] * 7 + [0.1] * (length - 8),
+        }
+        return replace(record, evaluations=[replace(record.evaluations[0], metrics=metrics)])
+
+    silent = stream_record(tmp_path, 3, CONTENT, 0.7, length=128)
+    (row,) = rows_of(calibration_table([telling(1, 8), telling(2, 32), silent], "r").markdown())
+    assert row[3:] == ["50.0 / 40.0, 10.0", "60.0 / 65.0, 5.0", "80.0 / 90.0, 10.0", ""]
+    assert calibration_table([silent], "r").markdown() == NO_STREAMS
 
 
 def test_lost_task_files_are_told(tmp_path: Path) -> None:

@@ -13,17 +13,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from study_ledger import write_study
+from rich.console import Console
+from study_ledger import add_record, write_study
 from toy_project import Project
 
 from engram.errors import EngramError
 from engram.ledger import read_ledger
-from engram.reproduction.cluster import connect
+from engram.machine.cards import CONTROL
+from engram.reproduction.cluster import _shares, connect, start_service
+from engram.reproduction.plan import Place, make_plan
 from engram.reproduction.process import environment
+from engram.studies import load_study
 
 ray_installed = pytest.mark.skipif(
     subprocess.run([sys.executable, "-c", "import ray"], capture_output=True).returncode != 0, reason="needs Ray"
@@ -164,3 +169,38 @@ def has_checkpoint(pid: int) -> bool:
     except OSError:
         return False
     return "train" in words and any(Path(words[words.index("--out") + 1]).glob("step-*"))
+
+
+@pytest.mark.extras
+@ray_installed
+def test_small_runs_get_a_part_of_a_gpu(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cluster that believes it has a GPU, of which nvidia-smi and MPS are played by small programs."""
+    for name, text in (
+        ("nvidia-smi", "echo '0, GPU-aa, 40000'"),
+        (CONTROL, f"read said; echo $said >> {tmp_path}/said"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    training = {"iterations": 200, "seconds": 60.0, "device_use": {"peak_memory_mib": 17_000}}
+    add_record(place.results, "cml_bgnn/glyphs_leak", seed=5, training=training)
+    plan = make_plan([load_study("order_leak")], "short", (), replace(place, device="cuda"))
+    import ray
+
+    folder = mkdtemp(prefix="engram_ray_")
+    ray.init(num_cpus=2, num_gpus=1, _node_ip_address="127.0.0.2", _temp_dir=folder, include_dashboard=False)
+    try:
+        (node,) = ray.nodes()
+        service = start_service(ray, node)
+        assert ray.get(service.told.remote()) == ("", 40_000.0)
+        shares = _shares(ray, [service], plan, "auto", Console())
+        assert set(shares.values()) == {int(10_000 * (1.1 * 17_000 + 1024) / 40_000) / 10_000}  # two fit
+        ray.get(service.stop.remote())
+        assert (tmp_path / "said").read_text().split() == ["get_server_list"], "it ran already, and is left alone"
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+    assert "side by side on GPU with 40,000 MiB free" in capsys.readouterr().out

@@ -17,7 +17,9 @@ def test_records_left_out_and_recipes_not_there_are_shown(place: Place) -> None:
     add_record(place.results, LEAK)
     (place.results / "broken.json").write_text("{")
     console = Console(record=True, width=100, file=open("/dev/null", "w"))  # noqa: SIM115
-    show_plan(make_plan([load_study("order_leak"), load_study("table2")], "paper", (), place), console, "local")
+    show_plan(
+        make_plan([load_study("order_leak"), load_study("table2")], "paper", (), place), console, "one after another"
+    )
     text = console.export_text()
     assert "broken.json" in text and "no data: tieredimagenet needs its files" in " ".join(text.split())
     assert [duration(s) for s in (5, 300, 9000, 400_000)] == ["5 s", "5 min", "2.5 h", "4.6 days"]

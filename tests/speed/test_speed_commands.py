@@ -1,4 +1,4 @@
-"""The two commands from end to end at the smallest size: what they print and what they write."""
+"""Commands from end to end at the smallest size: what they print and what they write."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import evaluation, train_step
+from benchmarks import evaluation, packing, processes, store_disk, train_step
 from engram.report.measured import speed_section
+from engram.report.scale import scale_section
 
 
 def ran(module: Any, arguments: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -48,3 +49,37 @@ def test_an_evaluation(what: str, recipe: Path, tmp_path: Path, monkeypatch: pyt
     assert content["setting"]["tasks"] == 8 and content["rates"]["tasks_per_s"] > 0
     assert content["setting"]["asked"] == ("features" if what == "--features" else "images")
     assert "`tiny`" in speed_section("evaluation", [], "results/runs", out)
+
+
+def test_a_store_on_disk(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part of it, on a store of two pictures in each class; nothing of it is left."""
+    monkeypatch.setattr(store_disk, "READ_ROWS", 100)
+    recipe.write_text(recipe.read_text().replace("glyphs", "tieredimagenet"))
+    arguments = f"--recipe {recipe} --folder {tmp_path / 'disk'} --n-images 800 --repeats 1 --warm-up 1"
+    content = ran(store_disk, arguments, tmp_path / "speed", monkeypatch)
+    (steps,) = content["setting"]["recipes"].values()
+    assert steps["disk"]["from_disk"] and not steps["memory"]["from_disk"] and steps["disk"]["images_per_step"] == 40
+    assert content["rates"]["tiny, disk / memory"] > 0 and content["rates"]["open_s"] < 5
+    assert not any((tmp_path / "disk").iterdir())
+    assert "800 pictures, 0.02 GB" in speed_section("store", [], "results/runs", tmp_path / "speed")
+
+
+@pytest.mark.slow
+def test_two_processes_against_one(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "speed"
+    small = "--synthetic --steps 2 --repeats 1 --warm-up 1"
+    content = ran(processes, f"--recipe {recipe} {small}", out, monkeypatch)
+    differences = {case["norms"]: case["difference"] for case in content["cases"] if "norms" in case}
+    assert differences.keys() == {"synchronised", "frozen"} and max(differences.values()) < 1e-9
+    (times,) = (case for case in content["cases"] if "two_ms" in case)
+    assert times["expected_ms"] == pytest.approx(times["half_ms"] + times["message_ms"])
+    assert "`tiny`" in scale_section("processes", [], "results/runs", out)
+
+
+@pytest.mark.slow
+def test_four_trainings_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "speed"
+    content = ran(packing, "--iterations 2 --per-gpu 2", out, monkeypatch)
+    turn, together = content["cases"]
+    assert turn["times_sooner"] == 1 and together["loss_difference"] == together["accuracy_difference"] == 0.0
+    assert "| side by side |" in scale_section("packing", [], "results/runs", out)

@@ -13,15 +13,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from several import RECIPES
-from toy_run import RECIPE, changed, go, make_stores
+from toy_run import changed, go, make_stores
 
 import engram
 from engram import processes
 from engram.errors import EngramError
-from engram.machine import device as machine
 from engram.models.checkpoint import load
 from engram.processes import Share
-from engram.training import distributed
 
 TESTS = Path(__file__).parent.parent
 NOTHING_DRAWN = changed(RECIPES["proto_net"], {"iterations": 4, "validate_every": 2})
@@ -86,7 +84,7 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on_alone(tmp_path: Pa
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", Kept)
-        with pytest.raises(EngramError, match="another process of this training has ended.*step-00000002 is kept"):
+        with pytest.raises(EngramError, match="another process of this run has ended.*step-00000002 is kept"):
             engram.train(
                 NOTHING_DRAWN, stores=make_stores(), out=tmp_path / "run", results=tmp_path, test=False, devices=2,
                 device="cpu", progress=False, on_validation=kill,
@@ -100,29 +98,6 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on_alone(tmp_path: Pa
         assert torch.allclose(value, whole.method.state_dict()[key], atol=1e-5), key
 
 
-def test_data_that_one_process_lacks_stop_all_with_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [(None, "here"), ("no dataset in /data", "there")]
-    monkeypatch.setattr(processes, "gathered", lambda value: answers)
-    with pytest.raises(EngramError, match="^process 1 on there: no dataset in /data$"), processes.agreed():
-        pass
-
-
-def test_more_devices_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed.os, "cpu_count", lambda: 2)
-    with pytest.raises(EngramError, match="3 processes were asked for.*has 2: use --devices 2 or fewer"):
-        engram.train("proto_net/glyphs_quick", devices=3, device="cpu")
-    with pytest.raises(EngramError, match="devices = 0 but it must be at least 1"):
-        engram.train("proto_net/glyphs_quick", devices=0)
-    assert distributed.device_of("cpu", Share(1, 2)) == torch.device("cpu")
-    monkeypatch.setattr(machine.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(machine.torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(machine.torch.cuda, "current_device", lambda: 0)
-    assert distributed.device_of("auto", Share(3, 4)) == torch.device("cuda", 3)
-    assert distributed.device_of("cuda:1", Share(1, 8)) == torch.device("cuda", 1), "one card for all"
-    with pytest.raises(EngramError, match="5 processes were asked for, each with a GPU of its own.*has 4"):
-        distributed.device_of("cuda", Share(0, 5))
-
-
 def test_a_global_batch_that_does_not_divide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_mine", Share(0, 3))
     monkeypatch.setattr(processes, "gathered", lambda value: [value])
@@ -133,8 +108,17 @@ def test_a_global_batch_that_does_not_divide(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.iterdir()), "nothing was written"
 
 
-def test_torchrun_and_devices_that_contradict(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("TORCHELASTIC_RUN_ID", "x"), ("RANK", "0"), ("WORLD_SIZE", "4")):
-        monkeypatch.setenv(name, value)
-    with pytest.raises(EngramError, match="--devices 2 but torchrun has started 4"):
-        engram.train(RECIPE, stores=make_stores(), devices=2)
+def test_a_recipe_may_forbid_another_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strict = changed(NOTHING_DRAWN, {"resume_with": "same"})
+    go(tmp_path, strict, max_iterations=2)
+    assert load(tmp_path, "last").state.processes == 1
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(processes, "_mine", Share(0, 2))
+    monkeypatch.setattr(processes, "gathered", lambda value: [value])
+    with pytest.raises(
+        EngramError, match="resume_with = 'same'.*made by 1 processes but 2 would go on: use --devices 1"
+    ):
+        go(tmp_path, strict, resume=True)
+    assert sorted(tmp_path.rglob("*")) == before, "nothing was lost"
+    monkeypatch.undo()
+    assert go(tmp_path, strict, resume=True).training["iterations"] == 4

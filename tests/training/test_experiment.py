@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_run import RECIPE, Watched, make_stores
+from toy_run import RECIPE, Watched, make_stores, on_disk
 
 from engram.data.store import Store
 from engram.errors import EngramError
@@ -71,8 +71,35 @@ def test_the_best_weights_are_the_ones_tested(tmp_path: Path) -> None:
     assert all((value == best[name]).all() for name, value in run.method.state_dict().items())
 
 
+def test_the_same_answers_with_all_images_on_disk(tmp_path: Path) -> None:
+    disk = on_disk(tmp_path / "stores")
+    test = disk["val"]
+    disk["test"] = Store(test.images, test.offsets, replace(test.info, split="test"), test.file)
+    memory, run = go(tmp_path), go(tmp_path / "disk", stores=disk, store_memory="0")
+    assert run.record.training["from_disk"] and not memory.record.training["from_disk"]
+    assert [e.metrics["accuracy"] for e in run.record.evaluations] == [
+        e.metrics["accuracy"] for e in memory.record.evaluations
+    ]
+    with pytest.raises(EngramError, match="store_memory = 'lots' is no size"):
+        go(tmp_path / "lots", store_memory="lots")
+
+
 def test_without_a_test_there_are_no_evaluations(tmp_path: Path) -> None:
     assert go(tmp_path, test=False).record.evaluations == []
+
+
+def test_a_split_that_nobody_asks_about_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[list[str]] = []
+
+    def opening(data: object, splits: list[str], *rest: object) -> dict[str, Store]:
+        wanted.append(splits)
+        return stores()
+
+    monkeypatch.setattr("engram.training.experiment.open_stores", opening)
+    on_test = replace(SMALL, train=replace(SMALL.train, select_on_test=True))
+    for number, (recipe, test) in enumerate([(SMALL, False), (SMALL, True), (on_test, False)]):
+        go(tmp_path / str(number), recipe, stores=None, test=test)
+    assert wanted == [["train", "val"], ["train", "val", "test"], ["train", "val", "test"]]
 
 
 def test_a_failed_run_is_recorded_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

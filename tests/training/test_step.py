@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from several import RECIPES
 from torch import Tensor, nn
 from toy_run import assert_same_end, go, make_stores
 
+from engram import processes
+from engram.data.episodes import placed
 from engram.models.checkpoint import load
+from engram.processes import Message, Share
 from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings
-from engram.training.step import Update
+from engram.training.step import Losses, Update, _Graph
 from engram.training.trainer import Trainer
 from engram.types import Answers, Episode, LossTerms, Method, Objective, TrainBatch
 
@@ -166,3 +171,81 @@ def test_a_run_of_tadam_resumes_both_optimisers_exactly(tmp_path: Path) -> None:
     go(tmp_path / "parts", TADAM, resume=True)
     assert_same_end(tmp_path / "straight", tmp_path / "parts")
     assert len(load(tmp_path / "parts", "last").state.optimiser["others"]) == 1
+
+
+def in_pieces(trainer: Trainer) -> Message[Losses]:
+    source = trainer.source
+    lists = placed(source.store, source.draw_lists(), source.device)
+    return trainer.update.pieces(source.assemble(lists, 0.0))
+
+
+def test_pieces_with_messages_added_up_between_them_are_the_step_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes played one after the other, as two CUDA graphs with a message between them are replayed."""
+    recipe, stores, trainers = RECIPES["maml"], make_stores(), []  # its norms know no other process
+    for share in (Share(), Share(0, 2), Share(1, 2)):
+        monkeypatch.setattr(processes, "_mine", share)
+        torch.manual_seed(0)
+        trainers.append(Trainer(recipe, stores, tmp_path, CPU))
+        trainers[-1].begin(resume=False)
+    one, *two = trainers
+    for _ in range(2):
+        monkeypatch.setattr(processes, "_mine", Share())
+        names, values = one.update(one.source.assemble(placed(stores["train"], one.source.draw_lists(), CPU), 0.0))
+        monkeypatch.setattr(processes, "_mine", Share(0, 2))
+        pieces = [in_pieces(trainer) for trainer in two]
+        messages = [next(piece) for piece in pieces]
+        total = messages[0] + messages[1]
+        ends = []
+        for piece, message in zip(pieces, messages, strict=True):
+            message.copy_(total)
+            with pytest.raises(StopIteration) as end:
+                next(piece)
+            ends.append(end.value.value)
+        assert ends[0][0] == names and torch.equal(ends[0][1], ends[1][1])
+        torch.testing.assert_close(ends[0][1], values)
+    for key, value in one.method.state_dict().items():
+        torch.testing.assert_close(two[0].method.state_dict()[key], value)
+        assert torch.equal(two[0].method.state_dict()[key], two[1].method.state_dict()[key])
+
+
+class Tape:
+    """In the place of a CUDA graph: what is captured is done at once."""
+
+    def pool(self) -> tuple[int, int]:
+        return (0, 1)
+
+    def register_generator_state(self, generator: torch.Generator) -> None: ...
+
+
+@pytest.mark.parametrize(("recipe", "messages"), [(RECIPES["proto_net"], 1), (TADAM, 2)])
+def test_a_captured_step_is_cut_at_its_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe, messages: int
+) -> None:
+    pools: list[Any] = []
+
+    def capture(graph: Tape, pool: Any) -> Any:
+        pools.append(pool)
+        return nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Tape)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    local = replace(recipe, train=replace(recipe.train, batch_norm_sync="local"))
+    trainer = Trainer(local, make_stores(), tmp_path, CPU)
+    trainer.begin(resume=False)
+    monkeypatch.setattr(processes, "_mine", Share(0, 2))
+    for cut, expected in ((True, messages), (False, 0)):
+        monkeypatch.setattr(processes, "cut_graphs", lambda cut=cut: cut)
+        monkeypatch.setattr(processes, "add_up", lambda message: None)
+        lists = trainer.source.draw_lists()
+        pools.clear()
+        if recipe is TADAM and cut:  # its coin is one process's word to the others
+            with pytest.raises(RuntimeError, match="tell each other something in the midst of it"):
+                _Graph(trainer.source, trainer.update, lists)
+            continue
+        if recipe is TADAM:
+            monkeypatch.setattr(processes, "copy_from_first", lambda tensors: None)
+        graph = _Graph(trainer.source, trainer.update, lists)
+        assert [message is not None for _, message in graph.parts] == [True] * expected + [False]
+        assert pools == [None] + [(0, 1)] * expected and graph.names[0] == "loss"

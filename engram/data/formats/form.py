@@ -40,7 +40,8 @@ class Form:
 
     name: str
     """The form in plain words, such as "zips with CSV lists"."""
-    root: Path
+    root: Path | str
+    """its folder, or the URL of shards"""
     files: tuple[Path, ...]
     """What the fingerprint covers by name, size and time: archives, lists, and the folders that hold the images."""
     splits: tuple[str, ...]

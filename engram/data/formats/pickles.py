@@ -18,6 +18,7 @@ import numpy as np
 
 from engram.data.formats.form import Form, SplitReading, SplitSource, split_files
 from engram.data.formats.images import fit_array
+from engram.data.formats.lazy_arrays import LazyArray
 from engram.data.formats.unpickling import load_dict
 from engram.errors import EngramError
 
@@ -43,12 +44,14 @@ def _form(root: Path, patterns: Sequence[str], name: str, read: Callable[[Path],
 
 
 def _read_cache(path: Path) -> SplitSource:
-    content = load_dict(path)
+    content = load_dict(path, lazy=True)
     if "image_data" not in content or "class_dict" not in content:
         raise EngramError(
             f"{path} has the keys {sorted(map(str, content))} where 'image_data' and 'class_dict' are needed"
         )
-    images = np.asarray(content["image_data"])
+    images = (
+        content["image_data"] if isinstance(content["image_data"], LazyArray) else np.asarray(content["image_data"])
+    )
     try:
         classes = content["class_dict"].items()
         rows = {_class_name(key): np.asarray(value, dtype=np.int64).ravel() for key, value in classes}
@@ -61,13 +64,17 @@ def _read_cache(path: Path) -> SplitSource:
     if largest >= len(images) or smallest < 0:
         wrong = largest if largest >= len(images) else smallest
         raise EngramError(f"{path} names image {wrong} but holds {len(images)} images: fetch it again")
-    return _source(path, {name: len(value) for name, value in rows.items()}, lambda name: images[rows[name]])
+    return _source(
+        path,
+        {name: len(value) for name, value in rows.items()},
+        lambda name: map(images.__getitem__, rows[name].tolist()),
+    )
 
 
 def _read_class_dict(path: Path) -> SplitSource:
-    content = {_class_name(key): value for key, value in load_dict(path).items()}
+    content = {_class_name(key): value for key, value in load_dict(path, lazy=True).items()}
     for name, images in content.items():
-        if not isinstance(images, list | tuple | np.ndarray):
+        if not isinstance(images, list | tuple | np.ndarray | LazyArray):
             raise EngramError(
                 f"class '{name}' of {path} is a {type(images).__name__} where images are needed: fetch it again"
             )

@@ -6,13 +6,16 @@
   ``label_specific_str``, the names of the classes. ``labels`` is read where ``label_specific`` is missing.
 
 The published script unpacks with OpenCV, so the npz is in the order blue, green, red: it is turned round, and both
-forms give the same store. An npz that is not compressed is mapped, not read: the training images alone are 9.5 GB.
+forms give the same store. Images stay in their files until they are needed: those of training alone are 9.5 GB.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +25,7 @@ import numpy as np
 
 from engram.data.formats.form import Form, SplitReading, SplitSource, split_files
 from engram.data.formats.images import decode_image, fit_array
+from engram.data.formats.lazy_arrays import LazyArray, OpenFile, Span
 from engram.data.formats.unpickling import load_dict, load_pickle
 from engram.errors import EngramError
 from engram.files import UNPACKING, check_zip, open_regular
@@ -102,12 +106,14 @@ def _read_labels(path: Path, images: Path) -> tuple[np.ndarray, Sequence[Any]]:
 
 
 def _open_png(path: Path) -> tuple[int, ReadImage]:
-    images = load_pickle(path)
+    images = load_pickle(path, lazy=True)
     if not isinstance(images, list | tuple | np.ndarray):
         raise EngramError(f"{path} holds a {type(images).__name__} where a list of PNG files is needed: fetch it again")
 
     def read_image(row: int) -> np.ndarray:
         image = images[row]
+        if isinstance(image, Span) and not isinstance(image, LazyArray):
+            image = image.read()
         data = image if isinstance(image, bytes) else np.asarray(image, dtype=np.uint8).tobytes()
         return decode_image(data, f"number {row} of {path}", IMAGE_SHAPE)
 
@@ -119,7 +125,7 @@ def _open_npz(path: Path) -> tuple[int, ReadImage]:
         images = _map_or_load(path)
     except (OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, OverflowError, *UNPACKING) as error:
         raise EngramError(f"{path} cannot be read as an npz with 'images' ({error}): fetch it again") from error
-    if images.ndim != 4 or images.shape[3] != 3:
+    if len(images.shape) != 4 or images.shape[3] != 3:
         raise EngramError(
             f"'images' of {path} has the shape {images.shape} where (n, 84, 84, 3) is needed: fetch it again"
         )
@@ -130,8 +136,8 @@ def _open_npz(path: Path) -> tuple[int, ReadImage]:
     return len(images), read_image
 
 
-def _map_or_load(path: Path) -> np.ndarray:
-    """``images`` of an npz: mapped where the zip stores it as it is, else read whole."""
+def _map_or_load(path: Path) -> np.ndarray | LazyArray:
+    """``images`` of an npz, read row by row: from where the zip stores them as they are, else from an unpacked copy."""
     with open_regular(path) as stream:
         check_zip(stream, times=TIMES)
         with zipfile.ZipFile(stream) as archive:
@@ -142,14 +148,26 @@ def _map_or_load(path: Path) -> np.ndarray:
             raise ValueError(f"an array of {dtype} {shape}")
         if math.prod(shape) * dtype.itemsize > member.file_size:
             raise ValueError(f"an array of {shape} in {member.file_size} bytes")
-        if member.compress_type != zipfile.ZIP_STORED:
+        if fortran:
             stream.seek(0)
             return np.asarray(np.load(stream, allow_pickle=False)["images"])
+        if member.compress_type != zipfile.ZIP_STORED:
+            return _unpacked(stream, member, shape, dtype)
         stream.seek(member.header_offset)
         name_length, extra_length = ZIP_LOCAL_HEADER.unpack(stream.read(ZIP_LOCAL_HEADER.size))
         stream.seek(name_length + extra_length, 1)
         _header(stream)
-        return np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
+        return LazyArray(OpenFile(stream), stream.tell(), shape, dtype)
+
+
+def _unpacked(stream: IO[bytes], member: zipfile.ZipInfo, shape: tuple[int, ...], dtype: np.dtype[Any]) -> LazyArray:
+    """In a file without a name that is gone with the last who reads it; TMPDIR says where, by itself on a disk."""
+    where = os.environ.get("TMPDIR") or ("/var/tmp" if os.path.isdir("/var/tmp") else None)
+    with tempfile.TemporaryFile(dir=where) as copy, zipfile.ZipFile(stream) as archive, archive.open(member) as content:
+        _header(content)
+        shutil.copyfileobj(content, copy, 2**20)
+        copy.flush()
+        return LazyArray(OpenFile(copy), 0, shape, dtype)
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

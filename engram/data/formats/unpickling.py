@@ -10,16 +10,20 @@ from __future__ import annotations
 import math
 import pickle
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from engram.data.formats.lazy_arrays import LazyArray, OpenFile, Span
 from engram.errors import EngramError
 from engram.files import open_regular
 
 NUMPY_MODULES = ("numpy.core.multiarray", "numpy._core.multiarray", "numpy.core.numeric", "numpy._core.numeric")
+LAZY_BYTES = 512
+"""of a string or of bytes that a lazy reader leaves where they are"""
 PLAIN_TYPES = {kind.__name__: kind for kind in (dict, float, frozenset, int, list, set, tuple)}
 ADMITTED_TYPES = re.compile(r"b1|[iu][1248]|f[248]|[SU]\d{1,6}|O[48]?")
 """names of array types: truth values, numbers, texts, and objects, which are those of the pickle itself"""
@@ -44,14 +48,14 @@ class _Array:
     """What a pickle says of an array; `made` by us."""
 
     def __init__(self, *_: Any) -> None:
-        self.made = np.empty(0, np.int8)
+        self.made: np.ndarray | LazyArray = np.empty(0, np.int8)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, is_fortran, data = state
         self.made = _array(data, kind, shape, "F" if is_fortran else "C")
 
 
-def _array(data: Any, kind: _Type, shape: Any, order: str) -> np.ndarray:
+def _array(data: Any, kind: _Type, shape: Any, order: str) -> np.ndarray | LazyArray:
     """The array of a description; ValueError or TypeError where its parts do not agree."""
     if not isinstance(kind, _Type) or not isinstance(shape, tuple) or order not in ("C", "F"):
         raise TypeError("it describes an array by things that are none")
@@ -64,6 +68,10 @@ def _array(data: Any, kind: _Type, shape: Any, order: str) -> np.ndarray:
         array = np.empty(count, object)
         array[:] = data
         return array.reshape(shape, order="F" if order == "F" else "C")
+    if isinstance(data, Span):
+        if order == "C" and shape and dtype.kind in "biuf" and data.size == count * dtype.itemsize:
+            return LazyArray(data.file, data.start, shape, dtype)
+        data = data.read()
     content = data.encode("latin1") if isinstance(data, str) else data  # Python 2 wrote bytes as strings
     if not isinstance(content, bytes | bytearray) or len(content) != count * dtype.itemsize:
         raise ValueError(f"it has an array of {count} x {dtype.itemsize} bytes without as many")
@@ -79,12 +87,10 @@ def _scalar(kind: _Type, data: Any = b"") -> Any:
     return _array(data, kind, (1,), "C")[0]
 
 
-class ArrayUnpickler(pickle.Unpickler):
-    """Unpickles descriptions of arrays and plain containers; any other global is an `EngramError` that names it."""
+class _Admitting:
+    """Descriptions of arrays and plain containers are unpickled; any other global is an `EngramError` that names it."""
 
-    def __init__(self, stream: Any, path: Path) -> None:
-        super().__init__(stream, encoding="latin1")  # Python 2 wrote array bytes as strings
-        self.path = path
+    path: Path
 
     def find_class(self, module: str, name: str) -> Any:
         admitted = _admitted(module, name)
@@ -94,6 +100,51 @@ class ArrayUnpickler(pickle.Unpickler):
                 f"code: it was not loaded; get the file from its official source"
             )
         return admitted
+
+
+class ArrayUnpickler(_Admitting, pickle.Unpickler):
+    def __init__(self, stream: Any, path: Path) -> None:
+        super().__init__(stream, encoding="latin1")  # Python 2 wrote array bytes as strings
+        self.path = path
+
+
+class LazyUnpickler(_Admitting, pickle._Unpickler):
+    """The same, but long bytes are passed over: what comes out knows where in the file they are.
+
+    Python's own unpickler in Python, as that in C says nothing of places.
+    """
+
+    append: Callable[[Any], None]
+    read: Callable[[int], bytes]
+    _unframer: Any
+
+    def __init__(self, stream: Any, path: Path) -> None:
+        super().__init__(stream, encoding="latin1")
+        self.path, self.stream, self.file = path, stream, OpenFile(stream)
+
+    def load_long(self, head: str, is_text: bool = False) -> None:
+        """Bytes, or a string of Python 2, behind their length."""
+        (size,) = struct.unpack(head, self.read(struct.calcsize(head)))
+        if size < LAZY_BYTES:
+            self.append(self.read(size).decode("latin1") if is_text else self.read(size))
+            return
+        frame = self._unframer.current_frame  # a part of the file that is in memory already
+        left = frame.getbuffer().nbytes - frame.tell() if frame is not None else 0
+        if 0 < left < size:
+            raise ValueError("bytes go beyond their frame")
+        self.append(Span(self.file, self.stream.tell() - left, size))
+        if left:
+            frame.seek(size, 1)
+        else:
+            self._unframer.current_frame = None
+            self.stream.seek(size, 1)
+
+    dispatch = pickle._Unpickler.dispatch | {
+        pickle.BINSTRING[0]: lambda self: self.load_long("<I", is_text=True),
+        pickle.BINBYTES[0]: lambda self: self.load_long("<I"),
+        pickle.BINBYTES8[0]: lambda self: self.load_long("<Q"),
+        pickle.BYTEARRAY8[0]: lambda self: self.load_long("<Q"),
+    }
 
 
 def _admitted(module: str, name: str) -> Any:
@@ -134,11 +185,14 @@ def _with_arrays(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
     return known[id(value)][1]
 
 
-def load_pickle(path: Path) -> Any:
-    """The arrays and containers of a pickle; keys that Python 2 or a bytes encoding left as bytes are the caller's."""
+def load_pickle(path: Path, lazy: bool = False) -> Any:
+    """The arrays and containers of a pickle; keys that Python 2 or a bytes encoding left as bytes are the caller's.
+
+    With ``lazy`` the large ones stay in the file: a `LazyArray` for an array, a `Span` for bytes.
+    """
     try:
         with open_regular(path) as stream:
-            return _with_arrays(ArrayUnpickler(stream, path).load(), {})
+            return _with_arrays((LazyUnpickler if lazy else ArrayUnpickler)(stream, path).load(), {})
     except EngramError:
         raise
     except MemoryError as error:
@@ -148,9 +202,9 @@ def load_pickle(path: Path) -> Any:
         raise EngramError(f"{path} cannot be read as a pickle ({reason}): fetch it again") from error
 
 
-def load_dict(path: Path) -> dict[Any, Any]:
+def load_dict(path: Path, lazy: bool = False) -> dict[Any, Any]:
     """A pickle that must be a dict, with bytes keys as text."""
-    content = load_pickle(path)
+    content = load_pickle(path, lazy)
     if not isinstance(content, Mapping):
         raise EngramError(
             f"{path} holds a {type(content).__name__} where a dict is needed: fetch it from its official source"
