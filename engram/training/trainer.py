@@ -65,11 +65,10 @@ class Trainer:
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores[chosen_on])
         for protocol in (self.protocol, self.validation):
             check_can_answer(self.method, protocol)
-        self.room, self.window = Room(device, store_memory), LossWindow()
-        self.run_id, self.resumed_from = new_run_id(), ""
+        self.room, self.window, self.run_id = Room(device, store_memory), LossWindow(), new_run_id()
         self.iteration = self.first_iteration = self.best_iteration = 0
         self.saved = self.validated = -1
-        self.learning_rate = self.settings.learning_rate
+        self.resumed_from, self.learning_rate = "", self.settings.learning_rate
         self.curves: dict[str, list[float]] = {}
         self.best_accuracy: float | None = None
         self.frozen_accuracy: float | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from study_ledger import add_record, write_study
 
-from engram.reproduction import carry_out, cluster, plan
+from engram.reproduction import cluster, plan, side_by_side
 from engram.reproduction.carry_out import reproduce
 from engram.reproduction.local import commands_of
 from engram.reproduction.plan import Place, Plan, Planned, make_plan
@@ -123,7 +123,7 @@ def test_a_stage_one_with_a_row_of_its_own_is_trained_where_others_look_for_it(p
 
 
 def test_what_starts_from_a_failed_stage_one_is_left(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry_out, "run_job", lambda *_: Ended("failed", 1.0, "out of memory"))
+    monkeypatch.setattr(side_by_side, "run_job", lambda *_: Ended("failed", 1.0, "out of memory"))
     planned_for(place, HEAD, BOXED)
     outcome = reproduce(["mine.toml"], device="cpu")
     assert list(outcome.failed) == [f"{STAGE_ONE}, seed 111", f"{BOXED}, seed 111"]
@@ -132,7 +132,7 @@ def test_what_starts_from_a_failed_stage_one_is_left(place: Place, monkeypatch: 
 
 def test_on_a_cluster_a_run_is_handed_the_task_of_its_stage_one(place: Place) -> None:
     class Task:
-        def options(self, name: str) -> Task:
+        def options(self, name: str, num_gpus: float) -> Task:
             self.name = name
             return self
 
@@ -142,6 +142,6 @@ def test_on_a_cluster_a_run_is_handed_the_task_of_its_stage_one(place: Place) ->
 
     handed: dict[str, str | None] = {}
     chosen = planned_for(place, BOXED, HEAD)
-    cluster._submit(Task(), chosen, place)
+    cluster._submit(Task(), chosen, place, dict.fromkeys([p.job.key for p in chosen.to_run], 0.0))
     (stage_one,) = stage_one_of(place)
     assert handed == {BOXED: None, STAGE_ONE: None, HEAD: stage_one.job.key}
