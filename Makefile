@@ -3,7 +3,8 @@
 # make test-cluster: two Ray nodes on this machine, one killed in the middle of a grid (minutes)
 # make pythons: the wheel on each Python from 3.11 on that is on this machine; TORCH=2.11.0 with that version of PyTorch
 # make test-slow: five trainings, each by one process and by two
-# make test-faults: kills, failing disks and changed bytes for every kind of file, of which make test tries a few
+# make test-faults: kills, failing disks and changed bytes for every kind of file, of which make test tries a few;
+# a table of what was tried and what failed is printed and kept in results/faults
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := .venv-extras/bin
@@ -41,7 +42,7 @@ test: .venv/dev
 	$(BIN)/engram report --check
 
 test-extras: .venv-extras/ready
-	OMP_NUM_THREADS=1 $(EXTRAS)/python -m pytest -m extras -rs
+	OMP_NUM_THREADS=1 ENGRAM_RECORDS=results/faults $(EXTRAS)/python -m pytest -m extras -rs
 
 test-cluster: .venv-cluster/ready
 	OMP_NUM_THREADS=1 .venv-cluster/bin/python -m pytest -m extras -rs --durations=3 tests/reproduction/test_cluster.py
@@ -53,7 +54,7 @@ test-slow: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 test-faults: .venv/dev
-	OMP_NUM_THREADS=1 ENGRAM_FAULTS=0 $(BIN)/python -m pytest tests/faults
+	OMP_NUM_THREADS=1 ENGRAM_FAULTS=0 ENGRAM_RECORDS=results/faults $(BIN)/python -m pytest tests/faults
 
 lint: .venv/dev
 	$(BIN)/ruff check .

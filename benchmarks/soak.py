@@ -124,7 +124,8 @@ def main() -> None:
     table.add_row("a minute", *(f"{value:+.3f}" for value in slopes.values()))
     Console().print(table)
     print(f"load average before the start: {LOAD}")
-    setting = {"minutes": arguments.minutes, "threads": torch.get_num_threads(), "rounds": len(seconds)}
+    setting = {"minutes": arguments.minutes, "warm_up": WARM_UP * arguments.minutes}
+    setting |= {"threads": torch.get_num_threads(), "rounds": len(seconds)}
     growth = {"time": {**looks, "slope_a_minute": slopes}}
     total = round(1000 * median(seconds), 1)
     measurement = Measurement("soak", name_of(torch.device("cpu")), setting, total, {}, growth=growth)

@@ -1,5 +1,17 @@
-"""`python -m engram`, which is also how torchrun starts it."""
+"""``python -m engram`` and ``engram``: the command line, which may be stopped while it is still being loaded."""
 
-from engram.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    try:
+        from engram.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("engram: stopped", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

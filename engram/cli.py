@@ -31,6 +31,9 @@ SILENT = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != 
 
 def main() -> None:
     """Entry point: bad input is one sentence on stderr and status 2, never a traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who called: a file opened later must not take its number
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):  # names of files may hold what no encoding has
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -16,6 +16,7 @@ from engram.errors import EngramError
 from engram.evaluation.bench import bench
 from engram.evaluation.evaluate import Result
 from engram.evaluation.picture import episode_arrays
+from engram.files import check_overwritable
 from engram.ledger import current_commit, new_run_id
 from engram.machine.device import choose_device, describe_device
 from engram.report.episode import EpisodePicture
@@ -24,6 +25,7 @@ from engram.report.quickstart import (
     FLOORS,
     RECIPES,
     SETTINGS,
+    TITLE,
     QuickstartData,
     QuickstartRow,
     positions_table,
@@ -50,6 +52,8 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 45.0, device: st
     where = choose_device(device)
     if not seconds > 0:  # nan is refused too
         raise EngramError(f"seconds = {seconds} but training needs more than 0")
+    file = out / "report.html"
+    check_overwritable(file, ".html", f"<title>{TITLE}")
     stores = {split: open_split("glyphs", split) for split in ("train", "val", "test")}
     counts = ", ".join(f"{s.n_classes} {name}" for name, s in stores.items())
     console.print(f"glyphs: {counts} classes; {len(RECIPES)} models train for {seconds:.0f} s each")
@@ -78,7 +82,6 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 45.0, device: st
     page = QuickstartData(
         rows, took, device_name, current_commit(), HOW_TO_READ, pictures, positions, reliability, named
     )
-    file = out / "report.html"
     file.write_text(quickstart_page(page), encoding="utf-8")
     console.print(quickstart_table(rows, "terminal").terminal(), positions_table(positions).terminal(), HOW_TO_READ)
     title = "Accuracy, %, along a named 20-way stream: classes keep their names"

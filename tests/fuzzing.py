@@ -7,7 +7,8 @@ import random
 import resource
 import signal
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,28 @@ def files_below(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
+@contextmanager
+def limited() -> Iterator[None]:
+    """The time and memory of one input in this process: a `TimeoutError` or `MemoryError` beyond."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"took over {SECONDS} seconds")
+
+    before, (soft, hard) = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + BYTES, hard))
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def failures(inputs: Sequence[Any], use: Callable[[Any], object], watched: Path, file: Path | None = None) -> list[str]:
     """Use every input; a sentence for each that ended in a traceback, by a signal, too late, or with a file changed.
 
@@ -99,8 +122,7 @@ def _child(inputs: Sequence[Any], first: int, used: Callable[[Any], str], out: i
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (1, 2):
             os.dup2(null, stream)
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGE_SIZE") + BYTES,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + BYTES,) * 2)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for number, content in enumerate(inputs[first:], first):
             os.write(out, b"begun\n")

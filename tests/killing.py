@@ -96,20 +96,28 @@ class Task:
         return before, self.seen(folder), time.monotonic() - began
 
 
-def check_kills(root: Path, task: Task, places: Callable[[int], bool], moments: int, seed: int = 1) -> int:
-    """Kill a task at every operation that ``places`` takes, then at random ``moments``; how many kills there were.
+Kill = Callable[[Callable[[], object]], bool]
+
+
+def check_kills(
+    root: Path, task: Task, places: Callable[[int], bool], moments: int, seed: int = 1
+) -> tuple[int, list[str]]:
+    """Kill a task at every operation that ``places`` takes, then at random ``moments``; how many kills there were, and
+    a sentence for each after which something was lost.
 
     Done again, it ends where it would have ended, bit for bit.
     """
     before, after, seconds = task.finished(root)
+    told: list[str] = []
 
-    def once(name: str, kill: Callable[[Callable[[], object]], bool]) -> bool:
+    def once(name: str, kill: Kill) -> bool:
         folder = task.begin(root / name)
         killed = kill(lambda: task.act(folder))
-        assert not task.whole or task.seen(folder) in (before, after), name
-        task.act(folder)
-        assert task.seen(folder) == after, name
-        shutil.rmtree(folder)
+        with _told(told, name):
+            assert not task.whole or task.seen(folder) in (before, after), "neither as before nor as after"
+            task.act(folder)
+            assert task.seen(folder) == after, "done again, it ends elsewhere"
+        shutil.rmtree(folder, ignore_errors=True)
         return killed
 
     kills = 0
@@ -117,16 +125,25 @@ def check_kills(root: Path, task: Task, places: Callable[[int], bool], moments: 
         if not once(f"operation {place}", partial(killed_at, place)):
             break
         kills += 1
-    dice = random.Random(seed)
-    moved = [once(f"moment {i}", partial(killed_after, dice.uniform(0, 1.2 * seconds))) for i in range(moments)]
-    return kills + len(moved)
+    dice, moved = random.Random(seed), 0
+    while moved < moments:  # one that came to its end before is none
+        moved += once(f"moment {moved}", partial(killed_after, dice.uniform(0, 1.2 * seconds)))
+    return kills + moved, told
 
 
-def check_failures(root: Path, task: Task, places: Callable[[int], bool]) -> int:
+@contextmanager
+def _told(told: list[str], name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        told.append(f"{name}: {error!r}")
+
+
+def check_failures(root: Path, task: Task, places: Callable[[int], bool]) -> tuple[int, list[str]]:
     """A full disk, one that may only be read, a folder that vanishes, at operations that ``places`` takes, and two at
-    once: one sentence or none, and done again it ends as ever. How many were tried."""
+    once: one sentence or none, and done again it ends as ever. How many were tried, and what went wrong."""
     _, after, _ = task.finished(root)
-    tried = 0
+    tried, told = 0, list[str]()
     failures: dict[str, Callable[[int, Path], AbstractContextManager[list[str]]]] = {
         "full": lambda place, folder: disk_full_at(place),
         "read-only": lambda place, folder: disk_full_at(place, errno.EROFS),
@@ -135,26 +152,26 @@ def check_failures(root: Path, task: Task, places: Callable[[int], bool]) -> int
     for name, failing in failures.items():
         for place in filter(places, count(1)):
             folder = task.begin(root / f"{name} {place}")
-            try:
-                with failing(place, folder) as happened:
-                    task.act(folder)
-            except EngramError as error:
-                assert "\n" not in str(error), f"{name} {place}"
-            except Exception as error:
-                raise AssertionError(f"{name} at operation {place}: {error!r}") from error
-            if name == "vanished":
-                task.begin(folder)
-            task.act(folder)
-            assert task.seen(folder) == after, f"{name} at operation {place}"
-            shutil.rmtree(folder)
+            with _told(told, f"{name} at operation {place}"):
+                try:
+                    with failing(place, folder) as happened:
+                        task.act(folder)
+                except EngramError as error:
+                    assert "\n" not in str(error)
+                if name == "vanished":
+                    task.begin(folder)
+                task.act(folder)
+                assert task.seen(folder) == after, "done again, it ends elsewhere"
+            shutil.rmtree(folder, ignore_errors=True)
             if not happened:
                 break
             tried += 1
-    two = task.begin(root / "two")
-    assert set(at_once(*[partial(task.act, two)] * 2)) <= {0, REFUSED}
-    task.act(two)
-    assert task.seen(two) == after, "two at once"
-    return tried + 1
+    with _told(told, "two at once"):
+        two = task.begin(root / "two")
+        assert set(at_once(*[partial(task.act, two)] * 2)) <= {0, REFUSED}, "one ended by neither 0 nor a sentence"
+        task.act(two)
+        assert task.seen(two) == after, "done again, it ends elsewhere"
+    return tried + 1, told
 
 
 def _forked(act: Callable[[], object], around: Callable[[], Any] | None = None) -> int:

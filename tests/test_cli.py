@@ -55,6 +55,22 @@ def test_help_names_every_command_and_explains_every_flag(project: Project) -> N
                 assert words[0].strip() and not words[0].strip().startswith(("(", "--")), f"{command}: {line}"
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_are_closed_stop_nothing(closed: str, tmp_path: Path) -> None:
+    line = f'"$0" -m engram.cli recipe proto_net/mini_5w1s {closed}'
+    done = subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr and bool(done.stdout) == (closed == "2>&-")
+
+
+def test_stopped_while_it_is_loaded_it_says_so(tmp_path: Path) -> None:
+    """By a package that interrupts, as a person would, in place of one that is imported first."""
+    (tmp_path / "tyro.py").write_text("import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
+    command = [sys.executable, "-m", "engram", "list"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "engram: stopped\n")
+
+
 def test_a_process_of_its_own_for_good_and_bad(tmp_path: Path) -> None:
     fine = in_its_own_process(tmp_path, "list", "methods")
     assert fine.returncode == 0 and "cml_bgnn" in fine.stdout and not fine.stderr

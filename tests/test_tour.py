@@ -107,5 +107,11 @@ def test_no_time_is_refused(tiny: Path) -> None:
     assert not (tiny / "out").exists()
 
 
+def test_a_report_of_another_is_kept(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("<title>Mine</title>")
+    with pytest.raises(EngramError, match="report.html exists and Engram did not write it, so it is kept"):
+        module.quickstart(tmp_path)
+
+
 def test_its_recipes_are_in_the_box() -> None:
     assert set(module.RECIPES.values()) <= set(recipe_names())

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.library import Library
 
 from engram.errors import EngramError
+from engram.files import open_regular
 
 CROP = 0.875
 """of the short side, where an encoder does not say"""
@@ -194,7 +195,8 @@ class _Session(nn.Module):
 def _onnx(file: str) -> PictureEncoder:
     runtime = _package(f"onnx:{file}", "onnxruntime")
     try:
-        content = Path(file).read_bytes()
+        with open_regular(Path(file)) as stream:
+            content = stream.read()
         session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     except OSError as error:
         raise EngramError(f"{file} cannot be read ({error.strerror}): check the path") from error

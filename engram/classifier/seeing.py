@@ -20,6 +20,7 @@ from engram.classifier.pictures import Unreadable, batches, side_by_side
 from engram.classifier.progress import watched
 from engram.data.datasets import cache_folder
 from engram.errors import EngramError, EngramWarning
+from engram.files import read_bytes
 
 MOST = 100_000
 """features kept, over all encoders: half a gigabyte of those of `imagenet`; the oldest go first"""
@@ -82,7 +83,7 @@ def _note_places(places: Sequence[tuple[int, str]]) -> None:
         with closing(_opened()) as store, store:
             store.executemany("INSERT OR REPLACE INTO places VALUES (?, ?)", places)
             store.execute(TRIM.replace("features", "places"), (MOST,))
-    except (OSError, sqlite3.Error):
+    except (OSError, sqlite3.Error, UnicodeError):  # a name that is no UTF-8
         return  # then a page shows no remembered pictures, nothing else
 
 
@@ -131,7 +132,7 @@ def _content(item: Any) -> bytes:
     """Digest of a picture, whatever it is called; empty where it cannot be read, which is told where it is decoded."""
     try:
         if isinstance(item, str | Path):
-            said, content = b"file", Path(item).read_bytes()
+            said, content = b"file", read_bytes(Path(item))
         elif isinstance(item, Image.Image):
             said, content = f"{item.mode} {item.size}".encode(), item.tobytes()
         else:

@@ -32,6 +32,7 @@ from engram.classifier.index import Index
 from engram.classifier.memory import Memory, Stored, in_half
 from engram.classifier.rows import Rows
 from engram.errors import EngramError
+from engram.files import open_regular
 
 FORMAT_VERSION = 1
 FEATURES, ENTRIES, JOURNAL, INDEX = "features.bin", "entries.bin", "journal.jsonl", "index.bin"
@@ -114,8 +115,13 @@ class Store:
 
     def _read(self, name: str, size: int) -> bytes:
         self._check_length(name, size)
-        with (self.folder / name).open("rb") as file:
-            return file.read(self.rows * size)
+        if not self.rows:
+            return b""  # nothing was ever written
+        try:
+            with open_regular(self.folder / name) as file:
+                return file.read(self.rows * size)
+        except OSError as error:
+            raise EngramError(f"{self.folder / name} cannot be read ({error}): restore it from a copy") from error
 
     def _check_length(self, name: str, size: int) -> None:
         path = self.folder / name
@@ -142,7 +148,8 @@ class Store:
 
     def _index(self) -> Index | None:
         try:
-            data = (self.folder / INDEX).read_bytes()
+            with open_regular(self.folder / INDEX) as file:
+                data = file.read()
             if hashlib.sha256(data[32:]).digest() != data[:32]:
                 return None
             index = Index(**tensors_from_bytes(data[32:]))
@@ -169,7 +176,8 @@ def create(folder: Path, memory: Memory) -> Store:
 def open_store(folder: Path) -> Store:
     path = folder / JOURNAL
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.read()
         lines = data[: data.rfind(b"\n") + 1].splitlines()
         raw, seal = _opened(lines[0], "")
         if raw["format_version"] != FORMAT_VERSION:

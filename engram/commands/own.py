@@ -40,6 +40,10 @@ def predict(
 
     if json and csv:
         raise EngramError("--json and --csv are two forms of one answer: choose one")
+    if html is not None:
+        from engram.page.answers import check_page, write_page
+
+        check_page(html)
     with trusting_code(trust_code):
         classifier = answer_with(model, support, engine, weights, transductive, reject_below, device, _left_out)
     answers = ask(classifier, find_pictures(images))
@@ -50,8 +54,6 @@ def predict(
 
         print(answers_table(answers.rows()).text())
     if html is not None:
-        from engram.page.answers import write_page
-
         write_page(html, classifier, answers)
     for place, (_, why) in enumerate(answers.unreadable):
         _left_out(place, why)

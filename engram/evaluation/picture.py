@@ -62,7 +62,7 @@ def _check_place(out: Path) -> None:
         try:
             with open_regular(out) as stream:
                 held = zipfile.ZipFile(stream).namelist()
-        except (OSError, *UNPACKING):
+        except (OSError, ValueError, *UNPACKING):
             held = []
         if "images_support.npy" not in held:
             raise EngramError(f"{out} exists and is no picture that Engram wrote, so it is kept: name another file")

@@ -20,10 +20,12 @@ from engram.classifier.reading import looked_at, nearest
 from engram.classifier.seeing import lying_at
 from engram.classifier.suggesting import suggest
 from engram.errors import EngramError
+from engram.files import check_overwritable
 from engram.page.drawing import colour, image_tag
 from engram.page.session import THUMBNAIL
 from engram.report.page import Section, render_page
 
+TITLE = "Engram: answers"
 MOST = 500
 """pictures on a page, and remembered ones on its map"""
 ALIKE, NEXT = 4, 12
@@ -31,9 +33,15 @@ ALIKE, NEXT = 4, 12
 WIDTH, HEIGHT, EDGE = 900, 560, 40
 
 
+def check_page(path: Path) -> None:
+    """Only a page of answers is written over."""
+    check_overwritable(path, ".html", f"<title>{TITLE}")
+
+
 def write_page(path: Path, classifier: FewShotClassifier, answers: Answers) -> None:
     try:
-        path.write_text(answers_page(classifier, answers), encoding="utf-8")
+        text = answers_page(classifier, answers)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files may be no text
     except OSError as error:
         raise EngramError(f"{path} cannot be written ({error.strerror or error}): name another file") from error
 
@@ -69,7 +77,7 @@ def answers_page(classifier: FewShotClassifier, answers: Answers) -> str:
     headline = (
         f"{len(answers.files)} pictures, {len(answers.classes)} classes, {len(memory.labels)} remembered pictures"
     )
-    return render_page("Engram: answers", headline, sections, f"Confidence: {answers.confidence}.")
+    return render_page(TITLE, headline, sections, f"Confidence: {answers.confidence}.")
 
 
 ANSWERS = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from html import escape
 from importlib import import_module
@@ -24,6 +26,8 @@ LOOPBACK = "127.0.0.1"
 KINDS = ("imagenet", "photographs", "glyphs")
 LONGEST_NAME = 60
 """characters of a class"""
+ARENA_MAX = -8
+"""mallopt's number for how many heaps threads have; few are given back whole"""
 FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 EMPTY = '<div class="engram"><h3>Task 1</h3><p>No pictures in this task yet.</p></div>'
 CSS = """
@@ -97,6 +101,8 @@ def _one_line() -> None:
 
 def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, block: bool = True) -> tuple[Any, str]:
     """Serve the page until interrupted; the page and its address."""
+    _check_place(host, port)
+    _allocator("mallopt", ARENA_MAX, 1)
     with _nothing_collected():
         page = build()
         import gradio as gr
@@ -119,6 +125,18 @@ def serve(host: str = LOOPBACK, port: int | None = None, browser: bool = True, b
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         page.block_thread()
     return page, address
+
+
+def _check_place(host: str, port: int | None) -> None:
+    """Gradio would try one port after another."""
+    if port is not None and not 0 < port < 2**16:
+        raise EngramError(f"--port = {port} but ports are numbered from 1 to {2**16 - 1}")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as place:
+            place.bind(address)
+    except (OSError, UnicodeError) as error:
+        raise EngramError(f"--host = '{host}' is no address of this computer ({error}): leave it out") from error
 
 
 @contextmanager
@@ -167,13 +185,22 @@ def _told(gr: Any, name: str) -> Callable[..., Any]:
 
 
 def _left(gr: Any, page: Any) -> Callable[..., Any]:
-    """When a visitor leaves, pictures and session go at once; Gradio would keep the session for an hour."""
+    """When a visitor leaves, pictures, session and memory go at once; Gradio would keep the session for an hour."""
 
     def call(request: Any) -> None:
         uploads.left(request.session_hash)
         page.app.state_holder.session_data.pop(request.session_hash, None)
+        gc.collect()
+        _allocator("malloc_trim", 0)
 
     return _with_request(gr, call)
+
+
+def _allocator(call: str, *numbers: int) -> None:
+    """Ask the allocator of Linux, which else keeps for each thread what its visitors have needed; elsewhere nothing."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library
+            getattr(ctypes.CDLL(None), call)(*numbers)
 
 
 def _with_request(gr: Any, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from engram.report.page import Section, episode_html, figure_grid, reliability_s
 from engram.report.rows import ResultRow
 from engram.report.table import Column, Table, headed, percent, position_columns, shown_positions
 
+TITLE = "Engram quickstart"
 RECIPES = {
     "ProtoNet": "proto_net/glyphs_quick",
     "CML-BGNN, no history": "cml_bgnn/glyphs_quick_no_history",
@@ -176,7 +177,7 @@ def quickstart_page(data: QuickstartData) -> str:
         reliability_section(data.reliability),
     )
     footer = f"Made in {duration(data.seconds_total)} on {data.device}, with Engram at commit {data.commit}."
-    return render_page("Engram quickstart", headline(data), sections, footer)
+    return render_page(TITLE, headline(data), sections, footer)
 
 
 def quickstart_section(name: str, rows: Sequence[ResultRow]) -> str:

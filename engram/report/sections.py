@@ -2,8 +2,8 @@
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables; so do ``audit``, ``streams``, ``study``,
 ``claims`` (what the paper claims), ``trials`` (on validation classes), ``departures`` (those of a method's card),
-``own`` (pictures), ``speed``, ``scale`` and ``quickstart`` (what it prints). Each marker stands at the start of a line,
-so that a sentence may speak of it.
+``own`` (pictures), ``speed``, ``scale``, ``faults`` (what was tried to break it) and ``quickstart`` (what it prints).
+Each marker stands at the start of a line, so that a sentence may speak of it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from engram.card import method_cards
 from engram.errors import EngramError, nearest
 from engram.report.audits import audit_lines, audit_section, audit_sections
 from engram.report.book import LEAN, OVERVIEW, SYSTEMS, Book
+from engram.report.faults import FAULTS, faults_section, soak_figure
 from engram.report.measured import OWN, SPEED, own_section, speed_section
 from engram.report.quickstart import NAMES, quickstart_section
 from engram.report.results import SUMMARY, results_section, results_sections, summary_csv
@@ -65,6 +66,7 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "claims": Kind(("all",), lambda name, runs: book.claims_section()),
         "departures": Kind(method_cards(), lambda name, runs: departures_section(name)),
         "own": Kind(OWN, lambda name, runs: own_section(name, runs, folder.parent / "own")),
+        "faults": Kind(FAULTS, lambda name, runs: faults_section(name, runs, folder.parent)),
         "quickstart": Kind(NAMES, lambda name, runs: quickstart_section(name, rows)),
         "scale": Kind(SCALE, lambda name, runs: scale_section(name, records, runs, folder.parent / "speed")),
         "speed": Kind(SPEED, lambda name, runs: speed_section(name, records, runs, folder.parent / "speed")),
@@ -113,7 +115,7 @@ def replace_sections(kind: str, how: Kind, text: str, where: str, runs: str) -> 
 def rebuild(root: Path, check: bool) -> list[str]:
     """Rebuild every marked section of README.md and docs/; the files that differ, relative to ``root``.
 
-    So are the figures of streams and the summary of all results. A record that cannot be read or does not count is
+    So are the figures and the summary of all results. A record that cannot be read or does not count is
     named and left out. With ``check`` nothing is written, and such a record is refused: a non-empty answer means that a
     committed table or figure is out of date or hand-edited.
     """
@@ -134,6 +136,7 @@ def rebuild(root: Path, check: bool) -> list[str]:
             "'<!-- results:end -->' on lines of their own where it belongs"
         )
     drawings = {**stream_figures(book.records, book.folder), **stream_picture(book.cells)}
+    drawings |= soak_figure(book.folder.parent / "speed")
     content |= {root / FOLDER / name: standalone(drawing) for name, drawing in drawings.items()}
     content[root / SUMMARY] = summary_csv(book.rows)
     changed = {f: t for f, t in content.items() if not f.is_file() or f.read_text(encoding="utf-8") != t}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from drawn import class_folders, pictures
+from fuzzing import limited
 from PIL import Image
 
 from engram.classifier import seeing
@@ -42,6 +44,25 @@ def test_the_second_time_costs_nothing(engine: Engine, passed: list[int], tmp_pa
     arrays = pictures(1)[0]
     again = [see_pictures(engine, form) for form in (arrays, arrays, [Image.fromarray(a) for a in arrays])]
     assert torch.equal(again[0], again[1]) and torch.equal(again[0], again[2]) and passed == [6, 3, 3]
+
+
+def test_a_pipe_and_an_endless_device_are_told_and_not_read(engine: Engine, tmp_path: Path) -> None:
+    files = sorted(class_folders(tmp_path / "x", 1).rglob("*.png"))
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "endless.png").symlink_to("/dev/zero")
+    left_out: dict[int, str] = {}
+    with limited():
+        seen = see_pictures(engine, [*files, tmp_path / "pipe.png", tmp_path / "endless.png"], left_out.__setitem__)
+    assert seen is not None and len(seen) == len(files) and list(left_out) == [len(files), len(files) + 1]
+    assert all("regular file" in why for why in left_out.values())
+
+
+def test_a_folder_whose_name_is_no_text_is_seen(engine: Engine, tmp_path: Path) -> None:
+    file = next(class_folders(tmp_path / "x", 1).rglob("*.png"))
+    other = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.png"))
+    other.write_bytes(file.read_bytes())
+    items, labels, _ = see_labelled(engine, [other], ["a"])
+    assert len(items) == 1 and labels == ["a"]
 
 
 def test_another_encoder_sees_for_itself(engine: Engine, passed: list[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from drawn import class_folders, pictures
+from fuzzing import limited
 from killing import Task, check_kills, disk_full_at
 
 from engram.classifier import FewShotClassifier, index, memory
@@ -57,7 +59,28 @@ def test_killed_at_any_operation_it_is_as_before_or_as_after(
         if start is new_model:
             shutil.copytree(tmp_path / "model", folder)
 
-    assert check_kills(tmp_path, Task(begin, act, remembered), lambda place: True, moments=0) > 10
+    kills, told = check_kills(tmp_path, Task(begin, act, remembered), lambda place: True, moments=0)
+    assert kills > 10 and not told, told
+
+
+def test_a_model_that_forgot_everything_is_opened_and_can_learn_again(tmp_path: Path) -> None:
+    new_model(tmp_path / "model")
+    for name in ("bolt", "nut", "washer"):
+        forget_class(tmp_path / "model", name)
+    assert not len(FewShotClassifier.load(tmp_path / "model").classes_)
+    with pytest.raises(EngramError, match="class"):
+        FewShotClassifier.load(tmp_path / "model").predict(pictures(1)[0])
+    one_more(tmp_path / "model")
+    assert remembered(tmp_path / "model")[0] == ("nut", "rivet")
+
+
+def test_a_pipe_in_place_of_a_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    new_model(tmp_path / "model")
+    (journal,) = (tmp_path / "model").glob("*/journal.jsonl")
+    journal.unlink()
+    os.mkfifo(journal)
+    with limited(), pytest.raises(EngramError, match="journal.jsonl cannot be read .*it is not a regular file"):
+        FewShotClassifier.load(tmp_path / "model")
 
 
 def test_a_full_disk_is_one_sentence_and_changes_nothing(tmp_path: Path) -> None:

@@ -108,21 +108,22 @@ KINDS = ("training", "a store", "a store in place of another", "features", "a re
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kills(kind: str, tasks: dict[str, Task], tmp_path: Path, tally: Callable[..., None], sample: int) -> None:
+def test_kills(
+    kind: str, tasks: dict[str, Task], tmp_path: Path, tally: Callable[..., None], sample: int, seed: int
+) -> None:
     step = 1 if not sample else {"training": 61, "the memory": 29, "features": 23}.get(kind, 7)
-    tried = check_kills(tmp_path, tasks[kind], lambda place: place % step == step // 2, 1 if sample else 100)
-    tally(f"kills: {kind}", tried)
-    assert tried > 1
+    moments = 1 if sample else 100
+    tried, told = check_kills(tmp_path, tasks[kind], lambda place: place % step == step // 2, moments, seed)
+    tally(f"kills: {kind}", tried, len(told))
+    assert tried > 1 and not told, "\n".join(told)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_disks_that_fail(
     kind: str, tasks: dict[str, Task], tmp_path: Path, tally: Callable[..., None], sample: int
 ) -> None:
-    step = (
-        {"training": 97, "the memory": 41, "features": 31}.get(kind, 11) if sample else 3 if kind == "training" else 1
-    )
-    tally(
-        f"full, read-only, vanished, two at once: {kind}",
-        check_failures(tmp_path, tasks[kind], lambda p: p % step == step // 2),
-    )
+    whole = 3 if kind == "training" else 1
+    step = {"training": 97, "the memory": 41, "features": 31}.get(kind, 11) if sample else whole
+    tried, told = check_failures(tmp_path, tasks[kind], lambda place: place % step == step // 2)
+    tally(f"failing disks, two at once: {kind}", tried, len(told))
+    assert not told, "\n".join(told)

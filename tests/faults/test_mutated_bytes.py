@@ -33,6 +33,8 @@ from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.formats import omniglot, pickles, ravi, tiered
 from engram.data.formats.folder import read_split_file
 from engram.data.formats.images import decode_image
+from engram.data.formats.shards import find_shards
+from engram.data.sharding import write_store
 from engram.data.store import Store
 from engram.import_public import convert
 from engram.ledger import Ledger, new_record, trusted_records, write_record
@@ -112,6 +114,16 @@ def stores(root: Path) -> dict[str, Kind]:
         Store.open(root / "val").to("cpu")
 
     return {f"store, {name}": Kind(root / "val" / name, ask) for name in ("store.json", "images.npy", "offsets.npy")}
+
+
+def shards(root: Path) -> dict[str, Kind]:
+    store = make_stores()["val"]
+    write_store(store, f"file://{root}/val", quiet=True)
+
+    def read(path: Path) -> None:
+        all_of(find_shards(f"file://{root}", store.image_shape))
+
+    return {f"shards, {path.name}": Kind(path, read) for path in sorted((root / "val").iterdir())}
 
 
 def records(root: Path) -> dict[str, Kind]:
@@ -210,7 +222,7 @@ def plain(root: Path) -> dict[str, Kind]:
     return kinds
 
 
-FAMILIES = (recipes, runs, stores, records, saved_classifiers, public, archives, plain)
+FAMILIES = (recipes, runs, stores, shards, records, saved_classifiers, public, archives, plain)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

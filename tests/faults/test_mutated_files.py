@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from drawn import pictures
+from fuzzing import limited
 from mutated import mutations
 from toy_run import RECIPE, changed, go
 
@@ -38,27 +39,30 @@ MOST = int(os.environ.get("ENGRAM_FAULTS", 60))
 
 @pytest.fixture
 def survives(tally: Callable[..., None], request: pytest.FixtureRequest) -> Callable[..., None]:
+    """``use`` answers or raises an `EngramError` for each mutation, within the time and the memory of `limited`."""
+
     def counted(original: Any, use: Callable[[Any], object], most: int = MOST) -> None:
-        tally(f"values: {request.node.name.removeprefix('test_').replace('_', ' ')}", check(original, use, most))
+        tried = mutations(original, SEED, most or None)
+        ends = [(what, ended(use, content)) for what, content in tried]
+        told = [f"{what}: {words}" for what, words in ends if words not in ("", "refused")]
+        tally(f"values: {request.node.name.removeprefix('test_').replace('_', ' ')}", len(tried), len(told))
+        assert not told, "\n".join(told)
+        refused = sum(words == "refused" for _, words in ends)
+        assert refused > len(tried) / 4  # most values are not of the kind that stood there
 
     return counted
 
 
-def check(original: Any, use: Callable[[Any], object], most: int) -> int:
-    """``use`` answers or raises an `EngramError` for each mutation, else the first that it does not is told; how many
-    were tried."""
-    refused = 0
-    tried = mutations(original, SEED, most or None)
-    for what, content in tried:
-        try:
+def ended(use: Callable[[Any], object], content: Any) -> str:
+    """What is wrong; "refused" for one sentence, nothing for an answer."""
+    try:
+        with limited():
             use(content)
-        except EngramError as error:
-            refused += 1
-            assert "\n" not in str(error) and len(str(error)) < 2000, what
-        except Exception as error:
-            raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
-    assert refused > len(tried) / 4  # most values are not of the kind that stood there
-    return len(tried)
+    except EngramError as error:
+        return "refused" if "\n" not in str(error) and len(str(error)) < 2000 else f"no one sentence: {error}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 @pytest.fixture(scope="module")

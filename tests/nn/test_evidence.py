@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from slow_evidence import slow
 from torch import Tensor
 
 from engram.nn.evidence import EvidenceGraph, Reading, Task, gather_by_name
 from engram.nn.evidence import join_by_content as join
-from engram.nn.memory_bank import CLASS, CLASS_QUERIES, CLASS_SUPPORTS, PICTURE, Bank, empty, visible
+from engram.nn.memory_bank import Bank, empty, visible
 
 N_WAY, N_SHOT, N_QUERY, BATCH, INPUTS, WIDTH = 3, 2, 4, 2, 6, 5
 
@@ -86,117 +87,6 @@ def test_join_by_content_equals_a_loop() -> None:
                 expected[t, b, c] += share[c] * bank.features[b, e].numpy()
                 count[t, b, c] += share[c]
     assert np.allclose(total.numpy(), expected, atol=1e-5) and np.allclose(weight.numpy(), count, atol=1e-5)
-
-
-@dataclass(frozen=True)
-class Remembered:
-    vector: np.ndarray
-    weight: float
-    name: int
-    kind: int
-    step: int
-
-
-def unit(vector: np.ndarray) -> np.ndarray:
-    return vector / np.linalg.norm(vector)
-
-
-def softmax(values: list[float]) -> np.ndarray:
-    powers = np.exp(np.array(values) - max(values))
-    return powers / powers.sum()
-
-
-def choice(vector: np.ndarray, states: list[np.ndarray], sharpness: float, refusal: float | None = None) -> np.ndarray:
-    cosines = [float(vector @ unit(state)) for state in states]
-    return softmax([sharpness * c for c in (cosines if refusal is None else [*cosines, refusal])])
-
-
-def with_queries(
-    model: EvidenceGraph, queries: list[np.ndarray], sums: list[np.ndarray], counts: list[float]
-) -> tuple[list[np.ndarray], list[float]]:
-    """Classes with the queries of their task, one query at a time in each round."""
-    whole, pictures = list(sums), list(counts)
-    for _ in range(model.n_layers):
-        shares = [model.reading.query * choice(q, whole, model.reading.sharpness) for q in queries]
-        whole = [sums[c] + sum(s[c] * q for s, q in zip(shares, queries, strict=True)) for c in range(len(sums))]
-        pictures = [counts[c] + sum(float(s[c]) for s in shares) for c in range(len(sums))]
-    return whole, pictures
-
-
-def slow(model: EvidenceGraph, task: Task, b: int, capacity: int) -> list[tuple[np.ndarray, list[float]]]:
-    """One stream, one step after another, one picture and one entry at a time: means (Q, N) and evidence of classes."""
-    metric, centre = model.metric.weight.detach().double().numpy(), model.centre.detach().double().numpy()
-    scale, bias, reading = float(model.log_scale.exp()), float(model.bias), model.reading
-    memory: list[Remembered] = []
-    answers = []
-    for t in range(len(task.support)):
-        supports, queries = (
-            [unit(metric @ (picture - centre)) for picture in part[t, b].double().numpy()]
-            for part in (task.support, task.query)
-        )
-        labels, pictures = task.labels[t, b].tolist(), supports + queries
-        names = None if task.names is None else task.names[t, b].tolist()
-        per_step = len(pictures) if names is None else 2 * task.n_way
-        per_step = task.n_way if names is None and reading.together else per_step
-        seen = [e for e in memory if t - e.step <= capacity // per_step]
-        refusal = reading.refusal + reading.crowd * np.log(max(1, len(seen))) / (2 * reading.sharpness)
-        if names is None and seen:
-            found = [
-                sum(e.vector / (1 + np.exp(-2 * reading.sharpness * (float(v @ e.vector) - refusal))) for e in seen)
-                for v in pictures
-            ]
-            moved = [unit(v + reading.node * unit(r)) for v, r in zip(pictures, found, strict=True)]
-            supports, queries = moved[: len(supports)], moved[len(supports) :]
-        sums = [sum(s for s, k in zip(supports, labels, strict=True) if k == c) for c in range(task.n_way)]
-        counts = [float(labels.count(c)) for c in range(task.n_way)]
-        own = [Remembered(sums[c] / counts[c], counts[c], -1, PICTURE, t) for c in range(task.n_way)]
-        known, worth = list(sums), list(counts)  # with past supports alone
-        for e in seen:
-            if names is not None and e.name in names and e.kind == CLASS_SUPPORTS:
-                known[names.index(e.name)] = known[names.index(e.name)] + e.weight * e.vector
-                worth[names.index(e.name)] += e.weight
-        then = with_queries(model, queries, known, worth)[0] if reading.together else list(known)
-        for e in seen:  # and past queries, as they were answered
-            if names is not None and e.name in names and e.kind == CLASS_QUERIES:
-                known[names.index(e.name)] = known[names.index(e.name)] + reading.past_query * e.weight * e.vector
-                worth[names.index(e.name)] += reading.past_query * e.weight
-        state, evidence = [k / w for k, w in zip(known, worth, strict=True)], list(worth)
-        by_classes = names is None and reading.together
-        if by_classes:
-            whole, size = with_queries(model, queries, sums, counts)
-            own = [Remembered(unit(whole[c]), size[c], -1, CLASS, t) for c in range(task.n_way)]
-            start, behind = (whole, size) if model.transductive else (sums, counts)
-            shares = [e.weight * choice(e.vector, start, 2 * reading.sharpness, refusal) for e in seen]
-            joined = [sum(s[c] * e.vector for s, e in zip(shares, seen, strict=True)) for c in range(task.n_way)]
-            share = [reading.past_picture * sum(float(s[c]) for s in shares) for c in range(task.n_way)]
-            state = [(start[c] + reading.past_picture * joined[c]) / (behind[c] + share[c]) for c in range(task.n_way)]
-            evidence = [counts[c] + share[c] for c in range(task.n_way)]
-        for _ in range(0 if by_classes else model.n_layers):
-            gathered, evidence, company = list(known), list(worth), [0.0] * task.n_way
-            for q in queries if model.transductive else []:
-                for c, share in enumerate(choice(q, state, reading.sharpness)):
-                    gathered[c] = gathered[c] + reading.query * share * q
-                    company[c] += reading.query * share
-            for e in seen if names is None else []:
-                shares = choice(e.vector, state, 2 * reading.sharpness, refusal)
-                for c in range(task.n_way):
-                    gathered[c] = gathered[c] + reading.past_picture * shares[c] * e.vector
-                    evidence[c] += reading.past_picture * shares[c]
-            state = [gathered[c] / (evidence[c] + company[c]) for c in range(task.n_way)]
-        mean = np.array([[scale * float(q @ unit(h)) + bias for h in state] for q in queries])
-        answers.append((mean, evidence))
-        if by_classes:
-            memory += own
-            continue
-        if names is None:
-            memory += [Remembered(picture, 1.0, -1, PICTURE, t) for picture in pictures]
-            continue
-        for c, name in enumerate(names):
-            shares = [float(choice(q, then, reading.sharpness)[c]) for q in queries]
-            answered = sum(s * q for s, q in zip(shares, queries, strict=True))
-            memory.append(Remembered(own[c].vector, own[c].weight, name, CLASS_SUPPORTS, t))
-            memory.append(Remembered(answered / sum(shares), sum(shares), name, CLASS_QUERIES, t))
-    return answers
 
 
 @pytest.mark.parametrize("capacity", [1000, 20])

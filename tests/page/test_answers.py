@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from engram.classifier import FewShotClassifier
 from engram.classifier.folders import ask, find_pictures, support_of
 from engram.errors import EngramError
 from engram.page import answers as pages
-from engram.page.answers import answers_page, map_svg, write_page
+from engram.page.answers import answers_page, check_page, map_svg, write_page
 
 ENGINE = ("content_memory", "photographs")
 
@@ -39,6 +40,14 @@ def test_answers_with_what_they_look_like_and_a_map(support: Path, tmp_path: Pat
     assert answers_page(classifier, answers).count("<img") < page.count("<img"), "changed or gone: not shown"
 
 
+def test_a_name_that_is_no_text_is_written_as_it_can_be(support: Path, tmp_path: Path) -> None:
+    new = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.png"))
+    new.write_bytes((support / KINDS[0] / "00.png").read_bytes())
+    classifier = FewShotClassifier(*ENGINE).fit(*support_of(support))
+    write_page(tmp_path / "page.html", classifier, ask(classifier, [new]))
+    assert r"bad\udcff.png" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_pictures_that_came_as_arrays_are_named_alone(support: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     classifier = FewShotClassifier(*ENGINE).fit(*pictures(2))
     answers = ask(classifier, find_pictures([support]))
@@ -51,6 +60,16 @@ def test_a_memory_of_equal_pictures_has_a_map(support: Path) -> None:
     images, _ = pictures(1)
     classifier = FewShotClassifier(*ENGINE).fit([images[0], images[0]], ["a", "b"])
     assert "nan" not in map_svg(classifier, ("a", "b"), classifier.see(images))
+
+
+def test_only_a_page_of_answers_is_written_over(support: Path, tmp_path: Path) -> None:
+    classifier = FewShotClassifier(*ENGINE).fit(*support_of(support))
+    for name, content in (("mine.html", "<title>Mine</title>"), ("mine.txt", "mine")):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(EngramError, match="mine"):
+            check_page(tmp_path / name)
+    write_page(tmp_path / "page.html", classifier, ask(classifier, find_pictures([support])))
+    check_page(tmp_path / "page.html")
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(support: Path, tmp_path: Path) -> None:

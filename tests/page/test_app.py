@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,3 +48,19 @@ def test_bad_input_is_a_notice_and_the_page_stays(monkeypatch: pytest.MonkeyPatc
     call = app._told(gradio, "add")
     assert call(request, "a") == ["a", {"visible": True}] and not told
     assert call(request, "") == "skipped" and told == ["&lt;b&gt; has no name"]
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ({"port": -1}, "--port = -1 but ports are numbered from 1 to 65535"),
+        ({"port": 99999999}, "--port = 99999999"),
+        ({"host": "256.1.1.1"}, "--host = '256.1.1.1' is no address of this computer"),
+        ({"host": "192.0.2.1"}, "--host = '192.0.2.1' is no address"),
+        ({"host": ""}, "--host = '' is no address"),
+        ({"host": "a" * 70}, "is no address"),
+    ],
+)
+def test_a_place_that_cannot_be_listened_on_is_told_at_once(place: dict[str, Any], told: str) -> None:
+    with pytest.raises(EngramError, match=told):
+        app.serve(browser=False, **place)

@@ -92,7 +92,7 @@ def _held(before: int, size: int, path: Path) -> int:
 def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(open_regular(path))
-    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
         raise EngramError(f"{path} cannot be opened as a zip ({error}): fetch the archive again") from error
 
 

@@ -26,6 +26,14 @@ def test_zips_are_one_folder_and_the_first_of_two_members_counts(tmp_path: Path)
     assert files.label("y.csv") == f"{tmp_path / '1.zip'}:y.csv"
 
 
+def test_a_name_that_is_no_text_is_told(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("ä.png", b"12345")
+    (tmp_path / "a.zip").write_bytes((tmp_path / "a.zip").read_bytes().replace("ä".encode(), b"\xd9\xff"))
+    with pytest.raises(EngramError, match=r"a\.zip cannot be opened as a zip .*: fetch the archive again"):
+        ZipSet((tmp_path / "a.zip",))
+
+
 def test_members_that_announce_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("big.png", b"12345")

@@ -55,9 +55,13 @@ def conv_block(images: Tensor, layers: Sequence[nn.Module]) -> Tensor:
 
     convolution, norm, _, activation = layers
     values = convolution(images)
-    if values.dim() != 4 or values.shape[1] != norm.num_features:
-        raise ValueError(f"BatchNorm has {norm.num_features} channels and was given {tuple(values.shape)}")
+    _check_channels(values, norm, 4)
     return NormPool.apply(values, *serving.settings(norm, activation, NAME))
+
+
+def _check_channels(values: Tensor, norm: nn.Module, dimensions: int) -> None:
+    if values.dim() != dimensions or values.shape[1] != norm.num_features:
+        raise ValueError(f"BatchNorm has {norm.num_features} channels and was given {tuple(values.shape)}")
 
 
 def takes_pixels(pixels: Tensor, layers: Sequence[nn.Module]) -> bool:
@@ -97,6 +101,7 @@ def norm_activate(
     """
     from engram.nn.kernels.cuda.launches import NormRows
 
+    _check_channels(values, norm, 2)
     serving.check_graphs(values, keep, counts, positions)
     return NormRows.apply(values, keep, counts, positions, *serving.settings(norm, slope, NAME))
 

@@ -33,6 +33,8 @@ def test_shapes_are_looked_at_before_a_kernel_is_launched() -> None:
         cuda.group_product(torch.randn(5, 7), torch.randn(2, 4), torch.randn(2))
     with pytest.raises(ValueError, match=r"bias is \(3,\)"):
         cuda.group_product(torch.randn(5, 8), torch.randn(2, 4), torch.randn(3))
+    with pytest.raises(ValueError, match=r"BatchNorm has 8 channels and was given \(6, 16\)"):
+        cuda.norm_activate(torch.randn(6, 16), nn.BatchNorm1d(8), 0.2, None, None, 3)
     with pytest.raises(ValueError, match="7 rows do not make graphs of 3"):
         cuda.norm_activate(torch.randn(7, 16), nn.BatchNorm1d(16), 0.2, None, None, 3)
     with pytest.raises(ValueError, match=r"given is \(3, 5, 24\) .* where \(3, 4, 24\)"):
