@@ -1,6 +1,6 @@
 """Several processes and several runs, as benchmarks measured them; and from measured parts what larger data would cost.
 
-``<!-- scale:begin NAME -->`` takes equality, processes or packing (the newest file of each device) or estimate.
+``<!-- scale:begin NAME -->`` takes equality, processes or packing (the newest file of each device and its recipes) or estimate.
 """
 
 from __future__ import annotations
@@ -101,10 +101,11 @@ def scale_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
     if name == "estimate":
         parts = parts_of(records, folder)
         return estimate_table(parts).markdown() if parts else NOT_MEASURED
-    newest = {content["device"]: (content, file) for content, file in files_of(folder, f"{name}.*.json")}
+    found = files_of(folder, f"{name}.*.json")
+    newest = {(c["device"], *sorted({case.get("recipe", "") for case in c["cases"]})): (c, file) for c, file in found}
     tables = {"equality": _equality, "processes": _processes, "packing": _packing}
     written = []
-    for device, (content, file) in sorted(newest.items()):
+    for (device, *_), (content, file) in sorted(newest.items()):
         load = content.get("load_average", 0.0)
         busy = f", load average {load:.1f}" if load > BUSY and name != "equality" else ""
         source = f"{device}{busy}: [{file}]({runs.removesuffix('runs')}speed/{file})"
