@@ -1,6 +1,6 @@
 """Several processes and several runs, as benchmarks measured them; and from measured parts what larger data would cost.
 
-``<!-- scale:begin NAME -->`` takes equality, processes or packing (the newest file of each device and its recipes) or estimate.
+``<!-- scale:begin NAME -->`` takes equality, processes or packing (the newest of each device and recipe) or estimate.
 """
 
 from __future__ import annotations
