@@ -53,7 +53,7 @@ def _key(default: Any, says: str, **more: Any) -> Any:
 class Tasks:
     """What a task is and how a sequence of them is drawn: shared by a protocol and a recipe's [data] and [test]."""
 
-    n_way: int = _key(5, "classes of a task", least=1)
+    n_way: int = _key(5, "classes of a task", least=2)
     n_shot: int = _key(1, "support images per class", least=1)
     query_balance: Literal["balanced", "dirichlet"] = _key(
         "balanced", "dirichlet draws unbalanced queries", words="unbalanced (Dirichlet {dirichlet_alpha})"

@@ -23,7 +23,7 @@ def test_a_protocol_that_fits_takes_the_digest_of_its_store() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"n_way": 0}, "n_way = 0 but at least 1 is needed"),
+        ({"n_way": 1}, "n_way = 1 but at least 2 is needed"),
         ({"revisit": -1}, "revisit = -1 but at least 0 is needed"),
         ({"n_sequences": 10**9, "n_way": 3}, "would draw 6,000,000,000 images where 67,108,864 are admitted: lower"),
         ({"stream_length": 10**12, "n_way": 3}, r"600 sequences of 1000000000000 task\(s\) would draw"),

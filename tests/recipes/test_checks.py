@@ -17,7 +17,7 @@ CROPPED = {"dataset": "glyphs", "augmentation": "standard"}
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"data": {"dataset": "glyphs", "n_way": 0}}, r"n_way = 0 but at least 1 is needed"),
+        ({"data": {"dataset": "glyphs", "n_way": 1}}, r"n_way = 1 but at least 2 is needed"),
         ({"data": {"dataset": "glyphs", "labelled_fraction": 0.0}}, "labelled_fraction = 0.0"),
         ({"data": {"dataset": "glyphs", "class_batch": -1}}, r"class_batch = -1 but at least 0 is needed"),
         ({"data": {**CROPPED, "crop_area": [0.2]}}, r"crop_area = \[0.2\] but it takes the least and the greatest"),
