@@ -86,7 +86,7 @@ def test_upload_classify_next_task_wrong_file_reset(page: Any, tmp_path: Path) -
     add(page, "blue", [str(tmp_path / "evil.png")])
     page.get_by_text("evil.png is not an image, whatever its name says").wait_for(timeout=WAIT)
     assert "No pictures in this task yet" in page.locator("#task").inner_text()
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Reset", exact=True).click()
     page.locator("#task h3", has_text="Task 1").wait_for(timeout=WAIT)
     assert page.locator("#answers .engram-answer").count() == 0
 

@@ -37,6 +37,12 @@ LIMIT = 240.0
 ROW = 'label = "{0}"\nshort = "{0}.toml"\ncells = [{{ column = "1-shot" }}]'
 
 
+@pytest.fixture(autouse=True)
+def without_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray keeps a token in the home folder, and nodes of one test need not agree about the one of another."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.2", 0))
