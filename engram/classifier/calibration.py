@@ -45,8 +45,9 @@ class Calibration:
     def says(self) -> str:
         """Where the numbers of an answer come from, in words."""
         if not self.held_out:
-            fitted = "stored for these weights" if self.familiarity else "not fitted: take it as an order, not a share"
-            return fitted
+            if not self.familiarity:
+                return "not fitted: take it as an order, not a share"
+            return f"stored for these weights; from {ENOUGH} pictures on, two or more of a class, fitted on them"
         told = f"fitted on {self.held_out} remembered pictures, held out in turn"
         if self.tells_strangers is not None and self.tells_strangers < NO_BETTER:
             told += f"; pictures of other classes cannot be told from these (AUROC {self.tells_strangers:.2f})"
