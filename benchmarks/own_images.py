@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file
 from benchmarks.measure import tell_load
 from engram.classifier import opening
 from engram.classifier.box import WEIGHTS, Boxed, box
+from engram.classifier.calibration import calibrate
 from engram.classifier.engine import Engine, likeness
 from engram.data.datasets import open_split
 from engram.data.episodes import TaskList, frozen_tasks
@@ -103,8 +104,12 @@ def each(store: Store, tasks: Tasks) -> Iterator[tuple[Tensor, Tensor, Tensor, T
         yield support, torch.from_numpy(listed.support_labels[i, 0]), query, foreign, listed.query_labels[i, 0]
 
 
-def outcomes(engine: Engine, store: Store, tasks: Tasks) -> Outcomes:
-    answers = [engine.answer(s, labels, q, 5).log_probs for s, labels, q, _, _ in each(store, tasks)]
+def outcomes(engine: Engine, store: Store, tasks: Tasks, own: bool = False) -> Outcomes:
+    """Answers with stored constants; ``own`` = True: as `FewShotClassifier` gives them, with pictures held out."""
+    answers = []
+    for support, labels, query, _, _ in each(store, tasks):
+        sure = calibrate(engine, support, labels, 5, query) if own else None
+        answers.append(engine.answer(support, labels, query, 5, calibration=sure).log_probs)
     return Outcomes(tasks.listed.query_labels, torch.stack(answers).exp().numpy()[:, None])
 
 
@@ -216,8 +221,8 @@ def test(kind: str, features: Path | None, count: int) -> dict[str, Any]:
     result: dict[str, Any] = {"engine": engine.recipe.method, "protocols": {}, "shots": {}}
     for shots in SHOTS[kind]:
         tasks = tasks_of(store, kind, shots, count)
-        rows = {"default": engine, "temperature 1": plain, "transductive": joint}
-        result["shots"][str(shots)] = {name: figures(outcomes(e, store, tasks)) for name, e in rows.items()}
+        rows = {"default": (engine, True), "temperature 1": (plain, False), "transductive": (joint, True)}
+        result["shots"][str(shots)] = {n: figures(outcomes(e, store, tasks, own)) for n, (e, own) in rows.items()}
         result["protocols"][str(shots)] = tasks.protocol.to_dict()
         print(shots, result["shots"][str(shots)]["default"], flush=True)
     result["rejection"] = rejection(engine, store, tasks_of(store, kind, CHOSEN_AT, count))

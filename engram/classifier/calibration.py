@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 FOLDS = 5
 """pictures of each class that are held out, one in each turn"""
-ENOUGH = 20
+ENOUGH = 10
 """pictures held out, below which the stored constants stand alone"""
 MOST = 2000
 """pictures of the memory that take part"""
 TRUST = 10.0
 """in pictures held out: what the stored constants are worth beside them"""
+DOUBT = 0.5
+"""in log T: constants that are wrong by more are of other pictures, and being wrong by yet more says little"""
 NO_BETTER = 0.6
 """area under the ROC curve below which familiarity is said not to tell strangers"""
 
@@ -43,8 +45,9 @@ class Calibration:
     def says(self) -> str:
         """Where the numbers of an answer come from, in words."""
         if not self.held_out:
-            fitted = "stored for these weights" if self.familiarity else "not fitted: take it as an order, not a share"
-            return fitted
+            if not self.familiarity:
+                return "not fitted: take it as an order, not a share"
+            return f"stored for these weights; from {ENOUGH} pictures on, two or more of a class, fitted on them"
         told = f"fitted on {self.held_out} remembered pictures, held out in turn"
         if self.tells_strangers is not None and self.tells_strangers < NO_BETTER:
             told += f"; pictures of other classes cannot be told from these (AUROC {self.tells_strangers:.2f})"
@@ -70,7 +73,7 @@ def calibrate(
     """
     company = items[:0] if query is None or not engine.transductive else query
     at_hand = stored(engine, len(labels), n_way, len(company))
-    if not engine.view or (engine.transductive and not len(company)):
+    if not engine.by_features or engine.method.card.fixed_shots or (engine.transductive and not len(company)):
         return at_hand
     place = _place_in_class(labels)
     taken = place < max(2, MOST // n_way)
@@ -91,14 +94,14 @@ def calibrate(
     found, alike, own = torch.cat(log_probs), torch.cat(likeness), torch.cat(truth)
     turn = len(own) / FOLDS
     folded = stored(engine, int(len(labels) - turn), n_way, int(len(company) + turn))
-    assert at_hand.familiarity and folded.familiarity
     temperature = _temperature(found, own, folded.temperature) * at_hand.temperature / folded.temperature
     known, strange = alike.amax(-1), alike.scatter(1, own[:, None], -torch.inf).amax(-1)
     if n_way < 3:  # one class left is no company in which to be strange
         return Calibration(temperature, at_hand.familiarity, len(own))
-    slope, offset = _logistic(known, strange, folded.familiarity)
-    more = [now - then for now, then in zip(at_hand.familiarity, folded.familiarity, strict=True)]
-    return Calibration(temperature, (slope + more[0], offset + more[1]), len(own), _area(known, strange))
+    now, then = at_hand.familiarity or (0.0, 0.0), folded.familiarity or (0.0, 0.0)
+    slope, offset = _logistic(known, strange, then)
+    familiarity = slope + now[0] - then[0], offset + now[1] - then[1]
+    return Calibration(temperature, familiarity, len(own), _area(known, strange))
 
 
 def _place_in_class(labels: Tensor) -> Tensor:
@@ -112,27 +115,29 @@ def _place_in_class(labels: Tensor) -> Tensor:
 
 
 def _temperature(log_probs: Tensor, truth: Tensor, prior: float) -> float:
-    """argmin_T -sum log softmax(log p / T) + TRUST (log T / T_0)^2 over a grid of log T."""
-    grid = torch.linspace(-3.5, 3.5, 281).exp() * prior
-    nll = torch.stack([-(log_probs / t).log_softmax(-1).gather(1, truth[:, None]).sum() for t in grid])
-    return float(grid[(nll + TRUST * (grid / prior).log().square()).argmin()])
+    """argmin_T -sum log softmax(log p / T) + TRUST w^2 log(1 + (log T / T_0)^2 / w^2), w = DOUBT, over a grid."""
+    steps = torch.linspace(-6, 6, 241)
+    nll = torch.stack([-(log_probs / (prior * t)).log_softmax(-1).gather(1, truth[:, None]).sum() for t in steps.exp()])
+    against = TRUST * DOUBT**2 * (steps / DOUBT).square().log1p()
+    return prior * float(steps[(nll + against).argmin()].exp())
 
 
 def _logistic(known: Tensor, strange: Tensor, prior: tuple[float, float]) -> tuple[float, float]:
     """Slope and offset of "known" on the likeness by Newton's method, with TRUST pictures' worth of the stored ones:
     pseudo-pictures over the range of scores, answered as the prior answers."""
     scores = torch.cat([known, strange]).double()
+    middle, width = scores.mean(), scores.std().clamp(min=1e-9)  # likenesses may lie close together
     targets = torch.cat([torch.ones_like(known), torch.zeros_like(strange)]).double()
-    start = torch.tensor(prior, dtype=torch.float64)
-    x = torch.stack([torch.cat([scores, scores]), torch.ones(2 * len(scores), dtype=torch.float64)], 1)
-    y = torch.cat([targets, torch.sigmoid(x[: len(scores)] @ start)])
+    x = torch.stack([(scores - middle) / width, torch.ones_like(scores)], 1).repeat(2, 1)
+    y = torch.cat([targets, torch.sigmoid(prior[0] * scores + prior[1])])
     worth = torch.cat([torch.ones_like(scores), torch.full_like(scores, TRUST / len(scores))])
-    weights = start.clone()
+    weights = torch.zeros(2, dtype=torch.float64)
     for _ in range(30):
         p = torch.sigmoid(x @ weights)
         curvature = x.T @ (x * (worth * p * (1 - p))[:, None]) + 1e-6 * torch.eye(2, dtype=torch.float64)
         weights = weights + torch.linalg.solve(curvature, x.T @ (worth * (y - p)))
-    return float(weights[0]), float(weights[1])
+    slope = weights[0] / width
+    return float(slope), float(weights[1] - slope * middle)
 
 
 def _area(known: Tensor, strange: Tensor) -> float:

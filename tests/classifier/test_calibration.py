@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from engram.classifier.calibration import Calibration, _area, _place_in_class, calibrate, stored
+from engram.classifier.calibration import Calibration, _area, _logistic, _place_in_class, calibrate, stored
 from engram.classifier.engine import Engine
 from engram.classifier.opening import open_engine
 
@@ -27,7 +28,7 @@ def memory(n_way: int, shots: int, spread: float, seed: int = 0) -> tuple[Tensor
 
 
 def test_few_pictures_leave_the_stored_constants(engine: Engine) -> None:
-    for n_way, shots in ((5, 1), (2, 5), (40, 1)):
+    for n_way, shots in ((5, 1), (2, 4), (40, 1)):
         found = calibrate(engine, *memory(n_way, shots, 1.0), n_way)
         assert found == stored(engine, n_way * shots, n_way) and "stored for these weights" in found.says()
 
@@ -74,7 +75,43 @@ def test_classes_that_cannot_be_told_apart_are_said_to_be_so(engine: Engine) -> 
 
 def test_weights_without_constants_say_that_nothing_was_fitted(engine: Engine) -> None:
     bare = replace(engine, temperatures={}, familiarities={}, view=False)
-    assert calibrate(bare, *memory(5, 5, 1.0), 5) == Calibration() and "not fitted" in Calibration().says()
+    assert calibrate(bare, *memory(5, 1, 1.0), 5) == Calibration() and "not fitted" in Calibration().says()
+    fitted = calibrate(bare, *memory(5, 5, 1.0), 5)
+    assert fitted.held_out == 25 and fitted.familiarity and fitted.tells_strangers == 1.0
+
+
+@pytest.mark.parametrize(("weights", "width"), [("photographs", 128), ("glyphs", 64)])
+def test_constants_that_were_fitted_on_other_pictures_are_overruled(weights: str, width: int) -> None:
+    """Features that lie close together, as those of drawings seen by an encoder of photographs: right, but unsure."""
+    engine = open_engine(None, weights, None, False, "cpu")
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(10).repeat(15)
+    means = 1 + 0.3 * torch.randn(10, width, generator=generator)
+    features = means[labels] + 0.3 * torch.randn(150, width, generator=generator)
+    known, asked, truth = (features[:50], labels[:50]), features[50:], labels[50:]
+    sure = calibrate(engine, *known, 10)
+    assert sure.held_out == 50 and "fitted on 50 remembered pictures" in sure.says()
+    before, after = (engine.answer(*known, asked, 10, calibration=c) for c in (None, sure))
+    assert torch.equal(before.log_probs.argmax(-1), after.log_probs.argmax(-1))
+    right = float((after.log_probs.argmax(-1) == truth).float().mean())
+    gaps = [abs(float(answer.log_probs.exp().amax(-1).mean()) - right) for answer in (before, after)]
+    assert gaps[0] > 0.3 and gaps[1] < 0.1
+    strangers = 1 + 0.4 * torch.randn(50, width, generator=generator)
+    unlike = engine.answer(*known, strangers, 10, calibration=sure).familiarity.mean()
+    assert after.familiarity.mean() > 0.7 and unlike < 0.4
+
+
+def test_methods_that_need_all_their_pictures_keep_the_stored_constants(engine: Engine) -> None:
+    """One that was made for a number of pictures cannot do without one of them."""
+    method = copy.copy(engine.method)
+    method.card = replace(method.card, fixed_shots=True)
+    assert calibrate(replace(engine, method=method), *memory(5, 5, 1.0), 5) == stored(engine, 25, 5)
+
+
+def test_classes_that_are_never_recognised_have_no_familiarity_to_speak_of() -> None:
+    assert _logistic(torch.ones(10), torch.ones(10), (0.0, 0.0)) == (0.0, 0.0)
+    slope, offset = _logistic(0.99 + 0.001 * torch.arange(10), 0.98 + 0.001 * torch.arange(10), (200.0, -100.0))
+    assert slope > 100 and slope * 0.982 + offset < 0 < slope * 0.997 + offset
 
 
 def test_pictures_of_a_class_are_counted_from_the_newest() -> None:

@@ -72,6 +72,18 @@ def test_a_classifier_saved_before_content_memory_had_its_name_answers_the_same(
     assert np.allclose(again.predict_proba(query), expected, atol=1e-3)
 
 
+def test_confidence_is_fitted_when_a_saved_classifier_is_opened(saved: Path, tmp_path: Path) -> None:
+    """Folders hold stored constants alone, so those of before it was fitted for these weights open as they are."""
+    loaded = FewShotClassifier.load(saved)
+    assert loaded.calibration.held_out == 0  # nine pictures
+    folder = loaded.partial_fit(*pictures(1, seed=2)).save(tmp_path / "more")
+    again = FewShotClassifier.load(folder)
+    assert again.calibration.held_out == 12 and again.calibration == loaded.calibration
+    constants = ("temperatures", "familiarities")
+    before, after = (json.loads((place / "classifier.json").read_text()) for place in (saved, folder))
+    assert [after[key] for key in constants] == [before[key] for key in constants]
+
+
 @pytest.mark.parametrize("name", ["proto_net", "pixel_centroid", "stage_one"])
 def test_other_engines_are_saved_too(name: str, tmp_path: Path) -> None:
     classifier, query = FewShotClassifier(name, "photographs").fit(*pictures(2)), pictures(1, seed=8)[0]
