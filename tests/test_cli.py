@@ -64,7 +64,9 @@ def test_streams_that_are_closed_stop_nothing(closed: str, tmp_path: Path) -> No
 
 def test_stopped_while_it_is_loaded_it_says_so(tmp_path: Path) -> None:
     """By a package that interrupts, as a person would, in place of one that is imported first."""
-    (tmp_path / "tyro.py").write_text("import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)")
+    handled = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # what runs in the background ignores it
+    interrupting = f"import os, signal, time; {handled}; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    (tmp_path / "tyro.py").write_text(interrupting)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
     command = [sys.executable, "-m", "engram", "list"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
