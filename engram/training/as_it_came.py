@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,19 @@ import numpy as np
 from engram import processes
 from engram.data.episodes import frozen_tasks
 from engram.data.store import Store
+from engram.errors import EngramError
 from engram.evaluation.evaluate import Result
 from engram.evaluation.metrics import interval
 from engram.files import read_json
+from engram.structure import structure
 
 FILE = "as_it_came.json"
+
+
+@dataclass(frozen=True)
+class Kept:
+    accuracy: float
+    by_class: tuple[float, ...]
 
 
 class AsItCame:
@@ -38,11 +48,14 @@ class AsItCame:
         if held:
             self._keep(result.accuracy, _by_class(result, store))
         elif self.accuracy is None and self.file.is_file():
-            kept = read_json(self.file)
-            self.accuracy, self.by_class = kept["accuracy"], np.array(kept["by_class"])
+            kept = self._read()
+            self.accuracy, self.by_class = kept.accuracy, np.array(kept.by_class)
         if held or self.accuracy is None:
             return True
-        more = _by_class(result, store) - self.by_class
+        now = _by_class(result, store)
+        if len(now) != len(self.by_class):
+            raise EngramError(f"{self.file} tells of {len(self.by_class)} classes and {len(now)} are asked: remove it")
+        more = now - self.by_class
         gain = {"difference": float(more.mean()), "interval": interval(more), "classes": len(more)}
         if self.gain is None or gain["difference"] > self.gain["difference"]:
             self.gain = gain
@@ -56,7 +69,18 @@ class AsItCame:
         self.accuracy, self.by_class = accuracy, by_class
         if processes.is_first():
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            self.file.write_text(json.dumps({"accuracy": accuracy, "by_class": by_class.tolist()}))
+            new = self.file.with_suffix(".new")
+            new.write_text(json.dumps(asdict(Kept(accuracy, tuple(by_class.tolist())))))
+            os.replace(new, self.file)  # whole or not at all
+
+    def _read(self) -> Kept:
+        try:
+            raw = read_json(self.file)
+        except (OSError, ValueError) as error:
+            raise EngramError(f"{self.file} cannot be read: remove it, and training is not compared") from error
+        if not isinstance(raw, dict):
+            raise EngramError(f"{self.file} holds no table: remove it, and training is not compared")
+        return structure(raw, Kept, str(self.file))
 
 
 def _by_class(result: Result, store: Store) -> np.ndarray:

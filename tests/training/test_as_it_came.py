@@ -9,6 +9,7 @@ import pytest
 from toy_run import make_stores
 
 from engram.data.episodes import frozen_tasks
+from engram.errors import EngramError
 from engram.evaluation.evaluate import Result
 from engram.evaluation.metrics import Outcomes, summarise
 from engram.protocol import Protocol
@@ -43,3 +44,13 @@ def test_a_gain_counts_where_most_classes_have_it(tmp_path: Path, more: float | 
     resumed = AsItCame(tmp_path)
     assert resumed.is_beaten(answered(after), STORE, held=False) is beaten and resumed.summary() == told
     assert not resumed.is_beaten(answered(before), STORE, held=False) and resumed.gain is not None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", "{}", '{"accuracy": "a", "by_class": []}', '{"accuracy": 0.5, "by_class": [0.5]}']
+)
+def test_a_file_of_another_kind_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "as_it_came.json").write_text(text)
+    with pytest.raises(EngramError, match="as_it_came.json"):
+        AsItCame(tmp_path).is_beaten(answered(np.full(len(STORE.offsets) - 1, 0.5)), STORE, held=False)
+    assert (tmp_path / "as_it_came.json").read_text() == text
