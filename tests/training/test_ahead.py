@@ -9,16 +9,28 @@ import pytest
 import torch
 from toy_run import RECIPE, STAGE_ONE, assert_same_end, changed, go, make_stores, on_disk
 
+from engram.data import readers
+from engram.data.readers import can_share
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.recipes.protocols import training_protocol, training_ranges
 from engram.recipes.schema import Recipe
-from engram.training.ahead import DEPTH
+from engram.training.ahead import DEPTH, Ahead, ByProcesses
 from engram.training.batches import BatchSource
 
 CPU = torch.device("cpu")
 GRAPH = changed(method="cml_bgnn", method_settings={"width": 8, "n_layers": 2})
 RANGES = replace(RECIPE, data=replace(RECIPE.data, stream_length_range=(1, 3), n_query_range=(1, 3)))
+
+
+@pytest.fixture(params=["threads", "processes"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a CPU, and as on a GPU."""
+    if request.param == "processes":
+        if not can_share():
+            pytest.skip("this system has no memory that processes can share so")
+        monkeypatch.setattr(readers, "PROCESSES", 2)
+        monkeypatch.setattr(Ahead, "_way", lambda ahead: ByProcesses(ahead.store, None))
 
 
 def source(recipe: Recipe, store: Store) -> BatchSource:
@@ -31,7 +43,7 @@ def source(recipe: Recipe, store: Store) -> BatchSource:
 @pytest.mark.parametrize(
     "recipe", [RECIPE, GRAPH, STAGE_ONE, RANGES], ids=lambda r: f"{r.method}{bool(r.data.n_query_range)}"
 )
-def test_weights_are_those_of_a_training_from_memory(recipe: Recipe, tmp_path: Path) -> None:
+def test_weights_are_those_of_a_training_from_memory(recipe: Recipe, tmp_path: Path, way: None) -> None:
     memory = go(tmp_path / "memory", recipe)
     disk = go(tmp_path / "disk", recipe, stores=on_disk(tmp_path), store_memory="0")
     assert disk.training["from_disk"] and not memory.training["from_disk"]
@@ -39,7 +51,7 @@ def test_weights_are_those_of_a_training_from_memory(recipe: Recipe, tmp_path: P
 
 
 @pytest.mark.parametrize("recipe", [RECIPE, STAGE_ONE], ids=lambda r: r.method)
-def test_a_stop_changes_nothing_though_later_steps_were_drawn(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_stop_changes_nothing_though_later_steps_were_drawn(recipe: Recipe, tmp_path: Path, way: None) -> None:
     stores = on_disk(tmp_path)
     go(tmp_path / "whole", recipe)
     go(tmp_path / "disk", recipe, stores=stores, store_memory="0", max_iterations=3)
@@ -50,7 +62,7 @@ def test_a_stop_changes_nothing_though_later_steps_were_drawn(recipe: Recipe, tm
         assert_same_end(tmp_path / "whole", tmp_path / folder)
 
 
-def test_images_of_a_step_lie_where_those_of_the_last_did(tmp_path: Path) -> None:
+def test_images_of_a_step_lie_where_those_of_the_last_did(tmp_path: Path, way: None) -> None:
     """A captured step reads them from there, and nobody else's; the state is that of the steps that were given."""
     memory, disk = source(STAGE_ONE, make_stores()["train"]), source(STAGE_ONE, on_disk(tmp_path)["train"])
     assert memory.ahead is None and disk.ahead is not None
@@ -66,7 +78,7 @@ def test_images_of_a_step_lie_where_those_of_the_last_did(tmp_path: Path) -> Non
     assert disk.tasks.bit_generator.state != disk.tasks_state, "drawn ahead"
 
 
-def test_a_store_cut_short_under_way_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+def test_a_store_cut_short_under_way_ends_the_run_with_a_sentence(tmp_path: Path, way: None) -> None:
     stores = on_disk(tmp_path)
     with (tmp_path / "train" / "images.npy").open("r+b") as stream:
         stream.truncate(500)
