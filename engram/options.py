@@ -189,6 +189,7 @@ class BenchKeywords(_Asked, Drawn, total=False):
     erase_history: bool | None
     test_samples: int | None
     views: Literal[1, 2] | None
+    window: str | None
     query_statistics: Literal["with_support", "queries"] | None
     which_weights: Literal["chosen", "last", "average"]
     predictions: bool

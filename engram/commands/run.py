@@ -60,6 +60,7 @@ def features(
     device: flags.Device = "auto",
     which_weights: flags.WhichWeights = "chosen",
     views: flags.Views = 1,
+    window: flags.Window = "",
     augmented: flags.Copies = None,
     trust_code: flags.TrustCode = False,
 ) -> None:
@@ -70,6 +71,7 @@ def features(
         out: folder for one store per split
         which_weights: those validation chose, those of the last step before it, or their moving average
         views: 2 averages the features of each picture and its mirror image
+        window: the middle CROP x CROP pixels of each image, enlarged to SIZE x SIZE
         augmented: each training image that many times, every time under the recipe's augmentation anew
     """
     from engram.models.build import trusting_code
@@ -77,7 +79,7 @@ def features(
 
     how = partial(write_features, data=data, device=device, which_weights=which_weights)
     with trusting_code(trust_code):
-        written = how(model_folder(model), out, views=views, augmented=augmented)
+        written = how(model_folder(model), out, views=views, augmented=augmented, window=window)
     for split, store in written.items():
         print(f"{out / split}: {len(store.images)} features of {store.n_classes} classes")
 

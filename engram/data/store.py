@@ -25,6 +25,7 @@ from engram.structure import structure
 
 STORE_VERSION = 1
 MIRRORED = ", picture and mirror averaged"
+MIDDLE = ", the middle seen as "
 """what the maker of such features ends in"""
 MOVED_BYTES = 64 * 2**20
 """of images that go to a device at a time"""
@@ -91,6 +92,16 @@ class Store:
     def views(self) -> int:
         """2 where these are features of picture and mirror image averaged; 1 otherwise."""
         return 2 if self.maker.endswith(MIRRORED) else 1
+
+    @property
+    def window(self) -> str:
+        """CROP:SIZE where these are features of the middle of each image, enlarged; "" otherwise."""
+        return self.maker.removesuffix(MIRRORED).partition(MIDDLE)[2]
+
+    @property
+    def encoder(self) -> str:
+        """`maker` without how it looked at the images."""
+        return self.maker.removesuffix(MIRRORED).partition(MIDDLE)[0]
 
     @property
     def digest(self) -> str:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from engram.data.episodes import TaskList
 from engram.data.store import Store
 from engram.errors import EngramError
-from engram.nn.encoder import Mirrored
+from engram.models.features import looked
 from engram.processes import ALL, Share, chained
+from engram.protocol import Protocol
 from engram.types import EmbeddingMethod, Method
 
 LARGEST = 2**30
@@ -22,23 +23,24 @@ LARGEST = 2**30
 
 
 @contextmanager
-def mirrored(method: Method, store: Store, views: int) -> Iterator[None]:
-    """With two views the method's encoder gives the mean of a picture's features and its mirror image's."""
-    if views == store.views:  # features may be mirrored already
+def looking(method: Method, store: Store, protocol: Protocol) -> Iterator[None]:
+    """The method's encoder sees each image's middle, or the image and its mirror image, as the protocol asks."""
+    if (protocol.views, protocol.window) == (store.views, store.window):  # features may be so already
         yield
         return
+    asked = f"views = {protocol.views}" if protocol.window == store.window else f"window = '{protocol.window}'"
     if not isinstance(method, EmbeddingMethod):
         raise EngramError(
-            f"views = {views} averages features but {method.card.title} does not see images through its backbone "
-            f"alone: ask it with views = 1"
+            f"{asked} changes what the encoder sees but {method.card.title} does not see images through its backbone "
+            f"alone: leave it out"
         )
     if not store.is_pixels:
         raise EngramError(
-            f"views = {views} mirrors images but {store.info.dataset} {store.info.split} holds features: ask with "
-            f"views = 1, or write mirrored features with engram features RUN FOLDER --views 2"
+            f"{asked} is for images but {store.info.dataset} {store.info.split} holds features: leave it out, or write "
+            f"features with engram features RUN FOLDER --views or --window"
         )
     encoder = method.backbone
-    method.backbone = Mirrored(encoder)
+    method.backbone = looked(encoder, store.image_shape, protocol.views, protocol.window)
     try:
         yield
     finally:

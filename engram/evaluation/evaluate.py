@@ -16,7 +16,7 @@ from engram.data.episodes import TaskList, episodes_at, frozen_tasks
 from engram.data.store import Store
 from engram.data.streams import encounters, gaps, met_before, of_queries
 from engram.errors import EngramError
-from engram.evaluation.encode import encoded, mirrored
+from engram.evaluation.encode import encoded, looking
 from engram.evaluation.metrics import Outcomes, stream_summary, summarise
 from engram.evaluation.source import check_can_answer
 from engram.ledger import Evaluation, write_tasks
@@ -103,7 +103,7 @@ def evaluate(
         with (
             torch.random.fork_rng(on_gpu),
             Progress(console=console, disable=not (progress and console.is_terminal), transient=True) as bar,
-            mirrored(method, store, protocol.views),
+            looking(method, store, protocol),
             encoded(method, store, tasks, device, MAX_IMAGES[torch.device(device).type], share) as asked,
         ):
             job = bar.add_task(f"{protocol.n_way}-way {protocol.n_shot}-shot", total=len(batches))

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from engram.card import stated_revision
-from engram.data.store import MIRRORED, Store
+from engram.data.store import Store
 from engram.errors import EngramError, nearest
 from engram.evaluation.encode import Encoded
 from engram.ledger import RunRecord, new_record
@@ -116,7 +116,7 @@ def _from_folder(
 
     def build(store: Store) -> Method:
         by_encoder = issubclass(resolve_method(asked.method), EmbeddingMethod)
-        own_features = by_encoder and store.maker.removesuffix(MIRRORED) == features_by(checkpoint, which_weights)
+        own_features = by_encoder and store.encoder == features_by(checkpoint, which_weights)
         if not own_features:
             _check_images(model, checkpoint, store)
         method = load_method(checkpoint, torch.device("cpu"), None, which_weights, **settings)

@@ -13,18 +13,19 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
-from torch import Tensor
+from torch import Tensor, nn
 
 from engram.data.datasets import open_split
 from engram.data.formats.folder import FolderOptions
 from engram.data.formats.form import SplitSource
 from engram.data.pixels import Crop, augment
-from engram.data.store import MIRRORED, Store
+from engram.data.store import MIDDLE, MIRRORED, Store
 from engram.data.writing import build, check_replaceable
 from engram.errors import EngramError
 from engram.machine.device import choose_device
 from engram.models.checkpoint import Checkpoint, WhichWeights, load, load_method
-from engram.nn.encoder import Mirrored
+from engram.nn.encoder import Mirrored, Windowed
+from engram.protocol.fits import sides_of
 from engram.recipes.schema import DataSettings, Recipe
 from engram.types import Method
 
@@ -81,12 +82,14 @@ def write_features(
     which_weights: WhichWeights = "chosen",
     views: int = 1,
     augmented: int | None = None,
+    window: str = "",
 ) -> dict[str, Store]:
     """Write ``out/<split>`` for each split, under the dataset's own name and classes; ``source`` says who made them.
 
     ``dataset`` is the one the checkpoint was trained on where not given; ``stores`` are used in place of opening it.
-    ``views`` = 2 averages the features of picture and mirror image. ``augmented`` writes each training image that many
-    times, every time under the recipe's augmentation anew: what an encoder knows by heart it has not seen just so.
+    ``views`` = 2 averages the features of picture and mirror image; ``window`` is that of `Protocol`. ``augmented``
+    writes each training image that many times, every time under the recipe's augmentation anew: what an encoder knows
+    by heart it has not seen just so.
     """
     for split in splits:
         check_replaceable(out / split)  # now, not after minutes of work
@@ -98,14 +101,25 @@ def write_features(
     for store in opened.values():
         _check_images(checkpoint, found, store)
     _check_ways(found.recipe, opened.values(), views, augmented)
-    method.backbone = Mirrored(method.backbone) if views == 2 else method.backbone
-    origin = features_by(found, which_weights) + (MIRRORED if views == 2 else "")
+    method.backbone = looked(method.backbone, next(iter(opened.values())).image_shape, views, window)
+    origin = features_by(found, which_weights) + (MIDDLE + window if window else "") + (MIRRORED if views == 2 else "")
     see, written = partial(extract_features, method, device=where, dtype=dtype, quiet=quiet), {}
     for split, store in opened.items():
         more, how = _augmented(found.recipe, where, augmented) if augmented and split == "train" else ({}, "")
         source = f"{origin}, from {store.digest[:16]}{how}"
         written[split] = _write(out / split, store, see(store, **more), source, quiet)
     return written
+
+
+def looked(encoder: nn.Module, image_shape: tuple[int, ...], views: int, window: str) -> nn.Module:
+    """An encoder with how it looks at images put before it."""
+    if window:
+        crop, size = sides_of(window)
+        if len(image_shape) != 3 or crop > min(image_shape[1:]):
+            shape = "x".join(map(str, image_shape))
+            raise EngramError(f"window = '{window}' but images are {shape}: take at most their smaller side")
+        encoder = Windowed(encoder, crop, size)
+    return Mirrored(encoder) if views == 2 else encoder
 
 
 def features_by(found: Checkpoint, which_weights: WhichWeights = "chosen") -> str:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from engram.errors import EngramError
 from engram.nn.kernels.compiled import compiled, may_compile
 
 
@@ -71,6 +73,31 @@ class Mirrored(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         mirrored: Tensor = self.encoder(images.flip(-1))
         return (self.encoder(images) + (mirrored.flip(-1) if mirrored.ndim == 4 else mirrored)) / 2
+
+
+class Windowed(nn.Module):
+    """What an encoder sees in the middle ``crop`` x ``crop`` pixels of images, enlarged to ``size`` x ``size``.
+
+    Things look smaller in whole images than in the random crops an encoder has learnt from; this makes up for it
+    (Touvron et al., Fixing the train-test resolution discrepancy, NeurIPS 2019).
+
+    Shapes: (n, C, H, W) -> (n, *out_shape)
+    """
+
+    def __init__(self, encoder: nn.Module, crop: int, size: int) -> None:
+        super().__init__()
+        self.encoder, self.crop, self.size = encoder, crop, size
+        self.out_shape: tuple[int, ...] = encoder.out_shape  # type: ignore[assignment]
+
+    def forward(self, images: Tensor) -> Tensor:
+        top, left = ((side - self.crop) // 2 for side in images.shape[2:])
+        middle = images[..., top : top + self.crop, left : left + self.crop].float()
+        middle = F.interpolate(middle, (self.size, self.size), mode="bilinear", antialias=True).round()
+        features: Tensor = self.encoder(middle.to(images.dtype))
+        if features.shape[1:] != self.out_shape:
+            seen, known = ("x".join(map(str, shape)) for shape in (features.shape[1:], self.out_shape))
+            raise EngramError(f"images of {self.size} pixels give {seen} features, not {known}: take another size")
+        return features
 
 
 def folded(module: nn.Module) -> nn.Module:

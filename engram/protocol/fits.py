@@ -15,6 +15,10 @@ MOST_IMAGES = 2**26
 """that all tasks of a protocol draw; each costs some 40 bytes until it is answered"""
 
 
+MOST_SIDE = 1024
+"""pixels of an image's side as an encoder sees it"""
+
+
 class Holdings(Structure):
     """What a protocol asks of a store: `engram.data.store.Store` has it."""
 
@@ -30,11 +34,27 @@ class Holdings(Structure):
     def views(self) -> Any: ...
 
     @property
+    def window(self) -> str: ...
+
+    @property
     def digest(self) -> str: ...
+
+
+def sides_of(window: str) -> tuple[int, int]:
+    """How much of an image is seen, and how large: "76:92" -> 76, 92."""
+    crop, _, size = window.partition(":")
+    if not (crop.isdecimal() and size.isdecimal() and 0 < int(crop) <= int(size) <= MOST_SIDE):
+        raise EngramError(
+            f"window = '{window}' but it is CROP:SIZE, two numbers of pixels from 1 to {MOST_SIDE}, the second at "
+            f"least the first, such as 76:92"
+        )
+    return int(crop), int(size)
 
 
 def check_fits(protocol: Protocol, store: Holdings) -> None:
     """One sentence for each way in which a store cannot serve this protocol."""
+    if protocol.window:
+        sides_of(protocol.window)
     where = f"{store.info.dataset} {store.info.split}"
     if protocol.dataset != store.info.dataset:
         raise EngramError(

@@ -152,6 +152,13 @@ class Protocol(Tasks):
         drawn=False,
         later=True,
     )
+    window: str = _key(
+        "",
+        "CROP:SIZE: the encoder sees the middle CROP x CROP pixels of each image enlarged to SIZE x SIZE, as 76:92",
+        words="middle of each image enlarged ({})",
+        drawn=False,
+        later=True,
+    )
     batch_norm: str = _key(
         "running",
         "statistics BatchNorm uses: the model's card says it",
@@ -185,9 +192,10 @@ class Protocol(Tasks):
         return self.n_labelled if self.drop_unlabelled else self.n_shot
 
     def for_store(self, store: Holdings) -> Protocol:
-        """The protocol bound to a store: checked against what the store holds, with its digest and its views."""
+        """The protocol bound to a store: checked against what it holds, with its digest and how features were seen."""
         self.check(store)
-        return replace(self, dataset_digest=store.digest, views=max(self.views, store.views))
+        views, window = max(self.views, store.views), self.window or store.window
+        return replace(self, dataset_digest=store.digest, views=views, window=window)
 
     def check(self, store: Holdings) -> None:
         """One sentence for each way in which a store cannot serve this protocol."""

@@ -69,10 +69,47 @@ def test_two_views_are_those_of_a_mirrored_encoder(largest: int, monkeypatch: py
 def test_who_cannot_be_shown_mirror_images_is_told() -> None:
     store, method = make_store(), made()
     asked = Protocol("toy", "test", n_way=3, n_sequences=2, views=2)
-    with pytest.raises(EngramError, match="views = 2 averages features but .* does not see images through its backb"):
+    with pytest.raises(EngramError, match="views = 2 changes what the encoder sees but .* does not see images thr"):
         evaluate(Chance(method.backbone, None), store, asked)
     features = Store.from_arrays(torch.randn(len(store.images), 8), store.class_sizes.tolist(), "toy")
-    with pytest.raises(EngramError, match="views = 2 mirrors images but toy test holds features: .* --views 2"):
+    with pytest.raises(EngramError, match="views = 2 is for images but toy test holds features: leave it out, or"):
         evaluate(method, features, asked)
     with pytest.raises(EngramError, match="views = 3 but it is 1 or 2"):
         evaluate(method, store, replace(asked, views=3))
+
+
+def test_the_middle_of_an_image_is_seen_enlarged() -> None:
+    store, method = make_store(), made()
+    one = Protocol("toy", "test", n_way=3, n_shot=1, n_query=2, n_sequences=100).for_store(store)
+    side, encoder = store.image_shape[1], method.backbone
+    near = evaluate(method, store, replace(one, window=f"{side - 4}:{side}"))
+    small = store.images[..., 2:-2, 2:-2].float()
+    small = (
+        torch.nn.functional.interpolate(small, (side, side), mode="bilinear", antialias=True).round().to(torch.uint8)
+    )
+    shown = Store(small, store.offsets, store.info)
+    np.testing.assert_allclose(
+        near.outcomes.probabilities, evaluate(method, shown, one).outcomes.probabilities, atol=1e-6
+    )
+    assert method.backbone is encoder and near.tasks_digest == evaluate(method, store, one).tasks_digest
+    assert "window" not in one.to_dict() and near.to_evaluation().protocol["window"] == f"{side - 4}:{side}"
+
+
+@pytest.mark.parametrize(
+    ("window", "says"),
+    [
+        (
+            "76",
+            "window = '76' but it is CROP:SIZE, two numbers of pixels from 1 to 1024, the second at least the first",
+        ),
+        ("9:8", "window = '9:8' but it is CROP:SIZE"),
+        ("0:8", "window = '0:8' but it is CROP:SIZE"),
+        ("8:9999", "window = '8:9999' but it is CROP:SIZE"),
+        ("500:500", "window = '500:500' but images are .*: take at most their smaller side"),
+        ("8:64", "images of 64 pixels give .* features, not .*: take another size"),
+    ],
+)
+def test_a_window_that_does_not_fit_is_one_sentence(window: str, says: str) -> None:
+    store, method = make_store(), made()
+    with pytest.raises(EngramError, match=says):
+        evaluate(method, store, Protocol("toy", "test", n_way=3, n_sequences=2, window=window))

@@ -17,7 +17,7 @@ from engram.data.store import Store, verify
 from engram.errors import EngramError
 from engram.evaluation.bench import bench
 from engram.models.checkpoint import load, load_method
-from engram.models.features import extract_features, open_stores, write_features
+from engram.models.features import extract_features, looked, open_stores, write_features
 from engram.recipes.schema import DataSettings, TestSettings
 from engram.report.rows import trained_part
 from engram.training.experiment import train
@@ -170,6 +170,22 @@ def test_features_of_picture_and_mirror_image_say_so_wherever_they_go(
     assert asked.evaluations[0].protocol == record.evaluations[0].protocol
     with pytest.raises(EngramError, match=r"was trained on features of .* mirror averaged but these are features of"):
         bench(tmp_path / "run", features=features, **said)
+
+
+def test_features_of_the_middle_say_so_and_are_asked_as_such(tmp_path: Path, run: Path, features: Path) -> None:
+    said = {"device": "cpu", "quiet": True}
+    side = stores()["test"].image_shape[1]
+    window = f"{side - 4}:{side}"
+    middle = write_features(run, tmp_path / "middle", stores=stores(), window=window, views=2, **said)["test"]
+    plain = Store.open(features / "test")
+    assert (middle.window, middle.views, middle.encoder) == (window, 2, plain.maker)
+    assert (plain.window, plain.encoder) == ("", plain.maker)
+    method, images = load_method(load(run), CPU).eval(), stores()["test"].images
+    with torch.no_grad():
+        expected = looked(method.backbone, stores()["test"].image_shape, 2, window)(images)
+    assert torch.allclose(middle.images.float(), expected, atol=2e-3)
+    asked = {"features": tmp_path / "middle", "results": tmp_path / "results", "device": "cpu", "progress": False}
+    assert bench(run, **asked)[0].evaluations[0].protocol["window"] == window
 
 
 def test_training_images_are_written_in_views_of_their_own(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from engram.errors import EngramError
 from engram.protocol import Protocol
 
 INFO = SimpleNamespace(dataset="toy", split="test", class_names=["a", "b", "c", "d", "e", "f"])
-STORE = SimpleNamespace(info=INFO, group_counts=np.array([9, 9, 4, 9, 9, 9]), n_classes=6, digest="abc", views=1)
+STORE = SimpleNamespace(
+    info=INFO, group_counts=np.array([9, 9, 4, 9, 9, 9]), n_classes=6, digest="abc", views=1, window=""
+)
 
 
 def test_a_protocol_that_fits_takes_the_digest_of_its_store() -> None:

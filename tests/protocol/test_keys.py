@@ -44,7 +44,7 @@ def test_a_key_is_named_where_it_is_declared_and_where_such_tasks_are_drawn() ->
 
 
 def test_how_one_asks_is_kept_apart_from_what_is_drawn() -> None:
-    assert set(NOT_DRAWN) == {"slot_order", "erase_history", "test_samples", "views", "batch_norm"}
+    assert set(NOT_DRAWN) == {"slot_order", "erase_history", "test_samples", "views", "window", "batch_norm"}
 
 
 @pytest.mark.parametrize("key", sorted(KEYS.keys() - {"dataset", "split", "dataset_digest", "seed", "n_sequences"}))
