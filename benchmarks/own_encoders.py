@@ -21,7 +21,7 @@ ENCODERS = {
     "photographs": "photographs",
     "glyphs": "glyphs",
     "stage_one/mini_conv4_distilled": "weights/stage_one.mini_conv4_distilled",
-    "stage_one/mini_resnet12_wide_strong": "weights/stage_one.mini_resnet12_wide_strong",
+    "stage_one/mini_resnet12_wide_full": "weights/stage_one.mini_resnet12_wide_full",
 }
 """as a table calls them -> as `weights` takes them"""
 TAUGHT = {"imagenet": ["miniImageNet"]}
