@@ -80,7 +80,10 @@ class AsItCame:
             raise EngramError(f"{self.file} cannot be read: remove it, and training is not compared") from error
         if not isinstance(raw, dict):
             raise EngramError(f"{self.file} holds no table: remove it, and training is not compared")
-        return structure(raw, Kept, str(self.file))
+        kept = structure(raw, Kept, str(self.file))
+        if not all(0 <= share <= 1 for share in (kept.accuracy, *kept.by_class)):
+            raise EngramError(f"{self.file} holds an accuracy outside 0 to 1: remove it, and training is not compared")
+        return kept
 
 
 def _by_class(result: Result, store: Store) -> np.ndarray:

@@ -24,6 +24,7 @@ from drawn import pictures
 from fuzzing import damaged, failures
 from pickled import IMAGES, dump
 from PIL import Image
+from test_as_it_came import STORE, answered
 from test_import_public import FIXTURES, ruled_tensor
 from toy_project import RECIPE as RECIPE_TEXT
 from toy_run import RECIPE, changed, go, make_stores
@@ -46,6 +47,7 @@ from engram.places import WEIGHTS
 from engram.protocol import Protocol
 from engram.recipes import check_recipe, load_recipe, recipe_text
 from engram.studies.schema import STUDIES_FOLDER, load_study
+from engram.training.as_it_came import FILE, AsItCame
 
 SEED = int(os.environ.get("ENGRAM_FAULTS_SEED", 1))
 EACH = 160
@@ -95,9 +97,14 @@ def runs(root: Path) -> dict[str, Kind]:
     def answer(path: Path) -> None:
         load_method(load(boxed), torch.device("cpu"))
 
+    result = answered(np.full(len(STORE.class_sizes), 0.5))
+    AsItCame(root / "run").is_beaten(result, STORE, held=True)
     kinds = {f"checkpoint, {n}.safetensors": Kind(step / f"{n}.safetensors", restore) for n in ("weights", "random")}
     return kinds | {
         "checkpoint, state.json": Kind(step / "state.json", restore),
+        "encoder as it came, JSON": Kind(
+            root / "run" / FILE, lambda path: AsItCame(path.parent).is_beaten(result, STORE, held=False)
+        ),
         "box, weights.safetensors": Kind(weights, answer),
         "box, state.json": Kind(weights.with_name("state.json"), answer),
     }

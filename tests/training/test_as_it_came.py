@@ -47,7 +47,12 @@ def test_a_gain_counts_where_most_classes_have_it(tmp_path: Path, more: float | 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", "{}", '{"accuracy": "a", "by_class": []}', '{"accuracy": 0.5, "by_class": [0.5]}']
+    "text",
+    [
+        *("", "[]", "{", "{}", '{"accuracy": "a", "by_class": []}', '{"accuracy": 0.5, "by_class": [0.5]}'),
+        '{"accuracy": NaN, "by_class": [0, 0, 0, 0, 0, 0]}',
+        '{"accuracy": 0.5, "by_class": [0, 0, 0, 0, 0, 1.5]}',
+    ],
 )
 def test_a_file_of_another_kind_is_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "as_it_came.json").write_text(text)
