@@ -38,7 +38,7 @@ from engram.machine.together import Call, together
 from engram.models.checkpoint import load
 from engram.recipes import load_recipe
 from engram.recipes.schema import Recipe
-from engram.training.fast_arithmetic import fast_arithmetic
+from engram.training.running import fast_arithmetic
 from engram.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -36,7 +36,7 @@ from engram.data.store import Store
 from engram.data.writing import build
 from engram.machine.device import choose_device
 from engram.recipes import load_recipe
-from engram.training.fast_arithmetic import fast_arithmetic
+from engram.training.running import fast_arithmetic
 from engram.training.trainer import Trainer
 
 IMAGES, CLASSES, SHAPE = 448_695, 351, (3, 84, 84)

@@ -42,8 +42,8 @@ from benchmarks.roofline import PUBLIC_LOOP_MS, beside_the_public_loop, roofline
 from engram.data.datasets import open_split
 from engram.machine.device import choose_device
 from engram.recipes import load_recipe
-from engram.training.fast_arithmetic import fast_arithmetic
 from engram.training.optimise import clip_groups
+from engram.training.running import fast_arithmetic
 from engram.training.trainer import Trainer
 
 

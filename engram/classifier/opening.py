@@ -15,11 +15,11 @@ from engram.classifier.box import Boxed, box
 from engram.classifier.encoders import CROP, FORMS, PictureEncoder, open_encoder
 from engram.classifier.engine import Engine
 from engram.errors import EngramError, nearest
+from engram.files import WEIGHTS, located
 from engram.machine.device import choose_device
 from engram.methods import METHODS
 from engram.models.build import PREFIX, build_method, resolve_method, start_packaged
 from engram.models.checkpoint import check_fit, load, load_method
-from engram.places import WEIGHTS, located
 from engram.recipes import DataSettings, Recipe, TrainSettings
 from engram.types import EmbeddingMethod, Method
 

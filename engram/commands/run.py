@@ -10,8 +10,8 @@ from typing import Annotated
 from rich.console import Console
 
 from engram import flags
+from engram.files import model_folder
 from engram.options import TrainOptions
-from engram.places import model_folder
 
 
 def quickstart(

@@ -14,13 +14,13 @@ from engram.card import stated_revision
 from engram.data.store import MIRRORED, Store
 from engram.errors import EngramError, nearest
 from engram.evaluation.encode import Encoded
+from engram.files import located
 from engram.ledger import RunRecord, new_record
 from engram.machine.device import describe_device
 from engram.methods import METHODS
 from engram.models.build import PACKAGED, PREFIX, build_method, resolve_method, revisions, start_packaged
 from engram.models.checkpoint import Checkpoint, WhichWeights, check_fit, load, load_method
 from engram.models.features import features_by
-from engram.places import located
 from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe
 from engram.recipes.protocols import validation_split

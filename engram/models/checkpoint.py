@@ -25,12 +25,22 @@ from torch import Tensor
 
 from engram import spellings
 from engram.errors import EngramError
-from engram.files import read_bytes, read_json
+from engram.files import located, read_bytes, read_json
 from engram.models.build import build_method, check_code
-from engram.models.rounding import restored
-from engram.models.run_folder import FOLDER, choose, last_step, numbered, publish, remove, way_out
-from engram.models.run_state import FORMAT_VERSION, Chosen, RunState, checked_state
-from engram.places import located
+from engram.models.run_folder import (
+    FOLDER,
+    FORMAT_VERSION,
+    Chosen,
+    RunState,
+    checked_state,
+    choose,
+    last_step,
+    numbered,
+    publish,
+    remove,
+    restored,
+    way_out,
+)
 from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.types import Method
 

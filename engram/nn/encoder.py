@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from engram.nn.kernels.compiled import compiled, may_compile
+from engram.nn.kernels.pytorch import compiled, may_compile
 
 
 class Encoder(nn.Module):

@@ -19,8 +19,7 @@ from engram.data.store import Store
 from engram.errors import EngramError, nearest
 from engram.evaluation.source import check_can_answer, model_name, resolve_model
 from engram.ledger import RunRecord, check_results_folder, record_path, write_record
-from engram.machine.device import kept_memory
-from engram.machine.failures import explained
+from engram.machine.device import explained, kept_memory
 from engram.machine.together import Call, together
 from engram.models.build import trusting_code
 from engram.models.features import open_stores

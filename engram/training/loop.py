@@ -20,9 +20,8 @@ from engram.machine.device import DeviceUse
 from engram.machine.interruptions import RunLock, StopRequest
 from engram.nn import kernels
 from engram.recipes.schema import Recipe
-from engram.training.fast_arithmetic import fast_arithmetic
-from engram.training.limits import USUAL, WHOLE, Limits, Running
 from engram.training.progress import Display, Pace, ScalarLog
+from engram.training.running import USUAL, WHOLE, Limits, Running, fast_arithmetic
 from engram.training.start import start, start_teacher
 from engram.training.trainer import Trainer
 from engram.types import Method

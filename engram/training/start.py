@@ -10,10 +10,10 @@ import torch
 from engram import processes
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.files import located
 from engram.models import checkpoint as checkpoints
 from engram.models.build import PACKAGED, PREFIX, resolve_method, revisions, start_packaged
 from engram.models.checkpoint import Checkpoint
-from engram.places import located
 from engram.recipes import Recipe, maker_of
 from engram.types import Method
 

@@ -24,9 +24,9 @@ from engram.recipes.schema import Recipe
 from engram.training.as_it_came import AsItCame
 from engram.training.average import Average, ask_both
 from engram.training.batches import BatchSource, check_ranges, random_state, restore_random_state
-from engram.training.distributed import seed_step, share_out
 from engram.training.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
 from engram.training.placing import Room
+from engram.training.running import seed_step, share_out
 from engram.training.start import check_base_classes, check_same_run
 from engram.training.step import Stepper, Update
 from engram.training.window import LOWER_RATE, LossWindow

@@ -37,13 +37,13 @@ from engram.data.formats.images import decode_image
 from engram.data.formats.shards import find_shards
 from engram.data.sharding import write_store
 from engram.data.store import Store
+from engram.files import WEIGHTS
 from engram.import_public import convert
 from engram.ledger import Ledger, new_record, trusted_records, write_record
 from engram.ledger.per_task import write_tasks
 from engram.ledger.records import Evaluation, readable
 from engram.models.checkpoint import Checkpoint, load, load_method
 from engram.models.features import open_stores, write_features
-from engram.places import WEIGHTS
 from engram.protocol import Protocol
 from engram.recipes import check_recipe, load_recipe, recipe_text
 from engram.studies.schema import STUDIES_FOLDER, load_study

@@ -1,11 +1,13 @@
 """Recipes by name and by file: whole ones, and those that start from one of the box."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 
 from engram.errors import EngramError
-from engram.recipes import Recipe, load_recipe, loading, maker_of, recipe_names
+from engram.recipes import Recipe, load_recipe, loading, maker_of, recipe_names, recipe_text
 
 METHOD = """
 [base]
@@ -85,3 +87,26 @@ def test_a_recipe_of_ones_own_starts_from_any_of_the_box(tmp_path: Path, name: s
     mine.write_text(f'from = "{name}"\ntrain.seed = 5\n')
     found = load_recipe(str(mine))
     assert found.train.seed == 5 and found.method == load_recipe(name).method
+
+
+def test_each_value_says_where_it_comes_from() -> None:
+    lines = [line.split() for line in recipe_text("cml_bgnn/mini_5w1s_10k").splitlines()]
+    for line in (
+        ["iterations", "=", "10000", "#", "mini_5w1s_10k"],
+        ["sequences", "=", "10", "#", "base"],
+        ["seed", "=", "111", "#", "default"],
+        ["milestones", "=", "[]", "#", "default"],
+    ):
+        assert line in lines
+    assert recipe_text("cml_bgnn/mini_5w1s_10k").startswith(
+        "# cml_bgnn/mini_5w1s_10k: base < mini_5w1s < mini_5w1s_10k, digest "
+    )
+
+
+@pytest.mark.parametrize("name", recipe_names()[::7])
+def test_what_is_printed_is_the_recipe(name: str, tmp_path: Path) -> None:
+    (tmp_path / "saved.toml").write_text(recipe_text(name))
+    saved, recipe = load_recipe(str(tmp_path / "saved.toml")), load_recipe(name)
+    assert saved.digest == recipe.digest
+    assert {**saved.to_dict(), "name": name} == recipe.to_dict()
+    assert "# saved.toml" in recipe_text(str(tmp_path / "saved.toml"))

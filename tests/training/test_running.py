@@ -1,4 +1,5 @@
-"""Several processes of one training: equal to one, and one sentence where they cannot be brought together."""
+"""Fast arithmetic lasts as long as training does; several processes of one training are equal to one, with one sentence
+where they cannot be brought together."""
 
 from __future__ import annotations
 
@@ -6,20 +7,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from several import RECIPES
-from toy_run import changed, go, make_stores
+from toy_run import RECIPE, changed, go, make_stores
 
 import engram
 from engram import processes
 from engram.errors import EngramError
 from engram.models.checkpoint import load
+from engram.nn.kernels import cpu
 from engram.processes import Share
+from engram.training import running as module
 
 TESTS = Path(__file__).parent.parent
 NOTHING_DRAWN = changed(RECIPES["proto_net"], {"iterations": 4, "validate_every": 2})
@@ -122,3 +127,32 @@ def test_a_recipe_may_forbid_another_number_of_processes(tmp_path: Path, monkeyp
     assert sorted(tmp_path.rglob("*")) == before, "nothing was lost"
     monkeypatch.undo()
     assert go(tmp_path, strict, resume=True).training["iterations"] == 4
+
+
+@pytest.mark.parametrize(("plain", "why"), [(False, "there is none"), (True, "there is none"), (False, "")])
+def test_a_run_tells_whose_kernels_it_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, plain: bool, why: str
+) -> None:
+    if not why and (missing := cpu.missing()):
+        pytest.skip(f"no kernels, as {missing}")
+    monkeypatch.setattr(cpu, "missing", lambda: why)
+    outcome = go(
+        tmp_path, replace(RECIPE, backbone="toy_run:OneBlock", train=replace(RECIPE.train, iterations=1)), plain=plain
+    )
+    said = [line for line in capsys.readouterr().err.splitlines() if "in C" in line]
+    assert outcome.training["kernels"] == ("library" if why else "c")
+    assert said == (
+        [] if plain or not why else [f"kernels in C are not used, as {why}: steps take up to twice as long"]
+    )
+
+
+def test_a_gpus_switches_are_as_before_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = SimpleNamespace(allow_tf32=False, benchmark=True)
+    before = dict(vars(backend))
+    monkeypatch.setattr(module, "SWITCHES", ((backend, "allow_tf32"), (backend, "benchmark")))
+    with pytest.raises(ZeroDivisionError), module.fast_arithmetic(torch.device("cuda"), plain=True):
+        assert vars(backend) == {"allow_tf32": True, "benchmark": True}
+        raise ZeroDivisionError
+    assert vars(backend) == before
+    with module.fast_arithmetic(torch.device("cpu"), plain=True):
+        assert vars(backend) == before
