@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import tokenize
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -50,6 +51,16 @@ def read_json(path: Path) -> Any:
         return json.loads(read_bytes(path))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """A TOML file; ``what`` it is stands in the sentence where it cannot be read."""
+    try:
+        return tomllib.loads(read_text(path))
+    except OSError as error:
+        raise EngramError(f"the {what} {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EngramError(f"the {what} {path} is not valid TOML: {error}") from error
 
 
 def check_zip(stream: IO[bytes], most: int = 2**30, times: int = 0) -> None:

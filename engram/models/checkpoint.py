@@ -26,7 +26,7 @@ from torch import Tensor
 from engram import spellings
 from engram.errors import EngramError
 from engram.files import located, read_bytes, read_json
-from engram.models.build import build_method, check_code
+from engram.models.build import PREFIX, build_method, check_code
 from engram.models.run_folder import (
     FOLDER,
     FORMAT_VERSION,
@@ -195,6 +195,16 @@ def load_method(
 def load_weights(method: Method, checkpoint: Checkpoint, which_weights: WhichWeights = "chosen") -> None:
     """Strictly: every name and shape must agree, else the first difference is told and nothing is changed."""
     _fill(method, checkpoint, checkpoint.tensors("weights", which_weights))
+
+
+def load_backbone(method: Method, checkpoint: Checkpoint, name: str) -> None:
+    """The checkpoint's backbone, of whichever method, into that of ``method``, which is called ``name``."""
+    saved, own = (
+        {key: value for key, value in tensors.items() if key.startswith(PREFIX)}
+        for tensors in (checkpoint.tensors("weights"), method.state_dict())
+    )
+    check_fit(own, saved, f"the backbone in {checkpoint.folder} does not fit '{name}'")
+    method.load_state_dict(saved, strict=False)
 
 
 def _fill(method: Method, checkpoint: Checkpoint, weights: Mapping[str, Tensor]) -> None:

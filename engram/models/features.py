@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engram.data.datasets import open_split
 from engram.data.formats.folder import FolderOptions
-from engram.data.formats.form import SplitSource
+from engram.data.formats.form import SPLITS, SplitSource
 from engram.data.pixels import Crop, augment
 from engram.data.store import MIRRORED, Store
 from engram.data.writing import build, check_replaceable
@@ -27,8 +27,6 @@ from engram.models.checkpoint import Checkpoint, WhichWeights, load, load_method
 from engram.nn.encoder import Mirrored
 from engram.recipes.schema import DataSettings, Recipe
 from engram.types import Method
-
-SPLITS = ("train", "val", "test")
 
 
 @torch.no_grad()

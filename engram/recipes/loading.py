@@ -4,7 +4,6 @@ with the place that states it."""
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from engram import spellings
 from engram.errors import EngramError, nearest
-from engram.files import read_text
+from engram.files import read_toml
 from engram.recipes.schema import Recipe, recipe_from_dict
 from engram.recipes.variants import Layer, chain_of, merge, variants_of
 
@@ -38,7 +37,7 @@ def layers_of(name_or_path: str) -> tuple[str, str, list[Layer]]:
             raise EngramError(f"there is no recipe '{name_or_path}'{nearest(name_or_path, recipe_names())}")
         file = RECIPES_FOLDER / f"{method}.toml"
         return name, f"{file.name} [variant.{variant}]", chain_of(_of_the_box(file), variant, file.name)
-    raw = _read(path)
+    raw = read_toml(path, "recipe")
     if "variant" in raw:
         example = f"{path.stem}/{next(iter(raw['variant']), 'mini_5w1s')}"
         raise EngramError(f"{path} has all recipes of a method; name one of the box, such as {example}")
@@ -69,16 +68,7 @@ def _variants(method: str) -> list[str]:
 @cache
 def _of_the_box(file: Path) -> dict[str, Any]:
     """Read once: the box does not change while a program runs."""
-    return _read(file)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_text(path))
-    except OSError as error:
-        raise EngramError(f"the recipe {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EngramError(f"the recipe {path} is not valid TOML: {error}") from error
+    return read_toml(file, "recipe")
 
 
 COMMENTS_FROM = 40
@@ -92,23 +82,12 @@ def recipe_text(name_or_path: str) -> str:
     recipe = recipe_from_dict(merged.raw, name, where)
     lines = [f"# {name}: {' < '.join(layer.name for layer in layers)}, digest {recipe.digest}"]
     lines += [f"description = {_value(recipe.description)}"]
-    for table, settings in _tables(recipe).items():
-        lines += ["", f"[{table}]"]
+    for table, settings in recipe.tables().items():
+        lines += ["", f"[{table}]"] if settings else []
         for key, value in settings.items():
             text = f"{key} = {_value(value)}"
             lines.append(f"{text:<{COMMENTS_FROM}}  # {merged.origins.get(f'{table}.{key}', 'default')}")
     return "\n".join(lines) + "\n"
-
-
-def _tables(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    saved = recipe.to_dict()
-    start = {"weights": recipe.backbone_weights} if recipe.backbone_weights else {}
-    tables = {
-        "method": {"name": recipe.method, **recipe.method_settings},
-        "backbone": {"name": recipe.backbone, **start, **recipe.backbone_settings},
-        **{table: saved[table] for table in ("data", "train", "test")},
-    }
-    return {table: settings for table, settings in tables.items() if settings}
 
 
 def _value(value: Any) -> str:

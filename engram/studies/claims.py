@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from engram.errors import EngramError, nearest
+from engram.files import read_toml
 from engram.structure import structure
 from engram.studies.schema import CLAIMS, STUDIES_FOLDER, Cell, Study, load_study, study_names
 
@@ -43,7 +43,7 @@ class Claim:
 
 def load_claims(studies: dict[str, Study], path: Path = STUDIES_FOLDER / f"{CLAIMS}.toml") -> list[Claim]:
     """The claims, each test checked against the rows and columns of its study."""
-    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    raw = read_toml(path, "list of claims")
     claims = []
     for number, table in enumerate(raw["claim"], 1):
         where = f"{path.name} [[claim]] {number}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from engram.data.store import Store
 from engram.processes import ALL, Share
 from engram.protocol import Protocol
 from engram.training.placing import Ahead
-from engram.types import Episode, TrainBatch
+from engram.types import TrainBatch, in_one_call
 
 
 def check_ranges(store: Store, protocol: Protocol, ranges: Mapping[str, tuple[int, int]]) -> None:
@@ -94,20 +95,9 @@ class BatchSource:
         if self.class_batch:
             images = self.at_hand.gather(lists["base_rows"])
             base = self._changed(images, [len(images)], self.of_images), lists["base_ids"]
-        return TrainBatch(self._augmented(episodes), answers, base, progress)
-
-    def _augmented(self, episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
-        """All images of all steps in one call."""
-        if self.augmentation == "none":
-            return episodes
-        images = [part.flatten(0, 1) for e in episodes for part in (e.support, e.query)]
-        sizes = [len(i) for i in images]
-        parts = iter(self._changed(torch.cat(images), sizes, self.of_sequences).split(sizes))
-
-        def unfold(part: Tensor) -> Tensor:
-            return next(parts).unflatten(0, part.shape[:2])
-
-        return tuple(replace(e, support=unfold(e.support), query=unfold(e.query)) for e in episodes)
+        if self.augmentation != "none":
+            episodes = tuple(in_one_call(partial(self._changed, share=self.of_sequences), episodes))
+        return TrainBatch(episodes, answers, base, progress)
 
     def _changed(self, images: Tensor, sizes: Sequence[int], share: Share) -> Tensor:
         """Augmented as they would be among those of all processes."""

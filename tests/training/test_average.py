@@ -16,6 +16,7 @@ from engram.errors import EngramError
 from engram.models.checkpoint import load, load_method
 from engram.recipes.schema import Recipe
 from engram.training.average import Average, ask_both
+from engram.training.running import Running
 from engram.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -35,7 +36,7 @@ def averaged(recipe: Recipe = RECIPE, decay: float = 0.9, **train: Any) -> Recip
 
 
 def begun(recipe: Recipe, folder: Path, **arguments: Any) -> Trainer:
-    trainer = Trainer(recipe, make_stores(), folder, CPU, **arguments)
+    trainer = Trainer(recipe, make_stores(), folder, CPU, Running(**arguments))
     trainer.begin(resume=False)
     return trainer
 
