@@ -24,7 +24,7 @@ from engram.machine.together import Call, together
 from engram.models.build import trusting_code
 from engram.models.features import open_stores
 from engram.options import DRAWN, AuditKeywords, AuditOptions, Drawn
-from engram.probes.asking import Asker, only_tasks
+from engram.probes.asking import Asker
 from engram.probes.catalogue import SELECTION, Finding, Verdict
 from engram.probes.exact import Streams, exact_findings
 from engram.probes.statistical import Bench, SlotOrder, statistical_findings
@@ -144,8 +144,8 @@ def _few_streams(asker: Asker, store: Store, protocol: Protocol, device: torch.d
     """A handful of streams to ask about, and as many to exchange their neighbours and later tasks with."""
     tasks = frozen_tasks(store, replace(protocol, n_sequences=2 * EXACT_STREAMS))
     episodes, _ = episodes_at(store, tasks, protocol.n_way, device)
-    chosen = [only_tasks(e, slice(0, EXACT_STREAMS)) for e in episodes]
-    others = [only_tasks(e, slice(EXACT_STREAMS, None)) for e in episodes]
+    chosen = [e.part(slice(0, EXACT_STREAMS)) for e in episodes]
+    others = [e.part(slice(EXACT_STREAMS, None)) for e in episodes]
     return Streams.build(asker, chosen, others, torch.Generator().manual_seed(protocol.seed))
 
 

@@ -36,6 +36,10 @@ class PositionCurve:
     at: Sequence[float] = ()
     """iterations of training; () = positions 1, 2, ... of a stream"""
 
+    @classmethod
+    def of(cls, label: str, metrics: Mapping[str, Any]) -> PositionCurve:
+        return cls(label, metrics["accuracy_by_position"], metrics["interval_by_position"])
+
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
@@ -46,6 +50,10 @@ class ReliabilityCurve:
     accuracy: Sequence[float | None]
     weight: Sequence[float | None]
     ece: float
+
+    @classmethod
+    def of(cls, label: str, metrics: Mapping[str, Any]) -> ReliabilityCurve:
+        return cls(label, ece=metrics["ece"], **metrics["reliability"])
 
 
 def accuracy_by_position(curves: Sequence[PositionCurve]) -> str:
@@ -183,16 +191,14 @@ def position_curves(study: Study, cells: CellMap) -> list[PositionCurve]:
         shown = [cells[row.label, c.column] for c in row.cells if cells[row.label, c.column].answers]
         for metrics in [cell.first[0].evaluation.metrics for cell in shown[:1]]:
             if len(metrics["accuracy_by_position"]) > 1:
-                by_position = metrics["accuracy_by_position"], metrics["interval_by_position"]
-                curves.append(PositionCurve(row.label, *by_position))
+                curves.append(PositionCurve.of(row.label, metrics))
     return curves
 
 
 def reliability_curves(cells: Sequence[Filled]) -> list[ReliabilityCurve]:
     """One for each recorded cell whose record keeps reliability bins."""
     found = [(f"{c.row}, {c.cell.column}", c.first[0].evaluation.metrics) for c in cells]
-    binned = [(label, metrics["reliability"], metrics["ece"]) for label, metrics in found if metrics.get("reliability")]
-    return [ReliabilityCurve(label, b["confidence"], b["accuracy"], b["weight"], ece) for label, b, ece in binned]
+    return [ReliabilityCurve.of(label, metrics) for label, metrics in found if metrics.get("reliability")]
 
 
 class CostPoint(NamedTuple):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from torch import Tensor
 from engram.data.rows import THREADS
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.machine.cards import available_memory
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -52,14 +51,11 @@ class Room:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes; those count too that torch keeps for later, and of the machine's those that only keep files at hand."""
+    """Bytes; those count too that torch keeps for later."""
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
-    try:
-        return 1024 * int(re.findall(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())[0])
-    except (OSError, IndexError):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return available_memory()
 
 
 DEPTH = 4
