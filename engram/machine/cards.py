@@ -1,4 +1,4 @@
-"""Memory of this machine and its GPUs as nvidia-smi tells of them, without torch; and CUDA MPS, by which processes share."""
+"""Memory of this machine, and its GPUs as nvidia-smi tells of them, without torch; CUDA MPS, by which runs share it."""
 
 from __future__ import annotations
 

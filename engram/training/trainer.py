@@ -21,9 +21,8 @@ from engram.models.build import build_method, revisions
 from engram.models.run_folder import last_step
 from engram.recipes.protocols import training_protocol, training_ranges, validation_protocol, validation_split
 from engram.recipes.schema import Recipe
-from engram.training.as_it_came import AsItCame
-from engram.training.average import Average, ask_both
 from engram.training.batches import BatchSource, check_ranges, random_state, restore_random_state
+from engram.training.choosing import AsItCame, Average, ask_both
 from engram.training.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
 from engram.training.placing import Room
 from engram.training.running import USUAL, Running, seed_step, share_out

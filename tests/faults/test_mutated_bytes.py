@@ -24,7 +24,7 @@ from drawn import pictures
 from fuzzing import damaged, failures
 from pickled import IMAGES, dump
 from PIL import Image
-from test_as_it_came import STORE, answered
+from test_choosing import STORE, answered
 from test_import_public import FIXTURES, ruled_tensor
 from toy_project import RECIPE as RECIPE_TEXT
 from toy_run import RECIPE, changed, go, make_stores
@@ -47,7 +47,7 @@ from engram.models.features import open_stores, write_features
 from engram.protocol import Protocol
 from engram.recipes import check_recipe, load_recipe, recipe_text
 from engram.studies.schema import STUDIES_FOLDER, load_study
-from engram.training.as_it_came import FILE, AsItCame
+from engram.training.choosing import AS_IT_CAME, AsItCame
 
 SEED = int(os.environ.get("ENGRAM_FAULTS_SEED", 1))
 EACH = 160
@@ -103,7 +103,7 @@ def runs(root: Path) -> dict[str, Kind]:
     return kinds | {
         "checkpoint, state.json": Kind(step / "state.json", restore),
         "encoder as it came, JSON": Kind(
-            root / "run" / FILE, lambda path: AsItCame(path.parent).is_beaten(result, STORE, held=False)
+            root / "run" / AS_IT_CAME, lambda path: AsItCame(path.parent).is_beaten(result, STORE, held=False)
         ),
         "box, weights.safetensors": Kind(weights, answer),
         "box, state.json": Kind(weights.with_name("state.json"), answer),

@@ -15,7 +15,7 @@ import torch
 from drawn import pictures
 from fuzzing import limited
 from mutated import mutations
-from test_as_it_came import STORE, answered
+from test_choosing import STORE, answered
 from toy_run import RECIPE, changed, go
 
 from engram.classifier import FewShotClassifier
@@ -32,7 +32,7 @@ from engram.models.checkpoint import load
 from engram.models.features import open_stores
 from engram.protocol import Protocol
 from engram.recipes.schema import DataSettings
-from engram.training.as_it_came import FILE, AsItCame
+from engram.training.choosing import AS_IT_CAME, AsItCame
 
 SEED = int(os.environ.get("ENGRAM_FAULTS_SEED", 1))
 MOST = int(os.environ.get("ENGRAM_FAULTS", 60))
@@ -107,10 +107,10 @@ def test_an_encoder_as_it_came(tmp_path: Path, survives: Callable[..., None]) ->
     AsItCame(tmp_path).is_beaten(result, STORE, held=True)
 
     def use(content: Any) -> None:
-        (tmp_path / FILE).write_text(json.dumps(content))
+        (tmp_path / AS_IT_CAME).write_text(json.dumps(content))
         AsItCame(tmp_path).is_beaten(result, STORE, held=False)
 
-    survives(json.loads((tmp_path / FILE).read_text()), use)
+    survives(json.loads((tmp_path / AS_IT_CAME).read_text()), use)
 
 
 def test_feature_stores(tmp_path: Path, survives: Callable[..., None]) -> None:
