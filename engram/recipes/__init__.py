@@ -5,13 +5,6 @@ from engram.recipes.loading import load_recipe, maker_of, recipe_names, recipe_t
 from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings
 
 __all__ = [
-    "DataSettings",
-    "Recipe",
-    "TestSettings",
-    "TrainSettings",
-    "check_recipe",
-    "load_recipe",
-    "maker_of",
-    "recipe_names",
-    "recipe_text",
-]
+    "DataSettings", "Recipe", "TestSettings", "TrainSettings", "check_recipe", "load_recipe", "maker_of",
+    "recipe_names", "recipe_text",
+]  # fmt: skip
