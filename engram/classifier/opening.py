@@ -106,12 +106,7 @@ def _run_folder(weights: str | Path) -> Path:
 
 
 def _on_encoder(
-    name: str,
-    eye: Eye,
-    boxed: Boxed | None,
-    settings: Mapping[str, Any],
-    transductive: bool,
-    device: torch.device,
+    name: str, eye: Eye, boxed: Boxed | None, settings: Mapping[str, Any], transductive: bool, device: torch.device
 ) -> Engine:
     """A method on a frozen encoder: with a head of the box, or without weights."""
     if name not in METHODS and (Path(name).exists() or "/" in name):

@@ -15,10 +15,7 @@ from engram.options import AuditOptions, BenchOptions, TrainOptions
 
 
 def quickstart(
-    out: flags.Folder = Path("quickstart"),
-    seconds: float = 45.0,
-    device: flags.Device = "cpu",
-    seed: int = 111,
+    out: flags.Folder = Path("quickstart"), seconds: float = 45.0, device: flags.Device = "cpu", seed: int = 111
 ) -> None:
     """Train ProtoNet and CML-BGNN on embedded letters, test on unseen alphabets, write report.html.
 
@@ -150,9 +147,7 @@ def reproduce(
 
 
 def bench(
-    asked: flags.Asked,
-    model: flags.OptionalModel = "",
-    options: Annotated[BenchOptions, flags.FLAT] = BenchOptions(),
+    asked: flags.Asked, model: flags.OptionalModel = "", options: Annotated[BenchOptions, flags.FLAT] = BenchOptions()
 ) -> None:
     """Measure a checkpoint, or a method that needs no training, on frozen tasks; append a run record.
 

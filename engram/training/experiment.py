@@ -17,15 +17,7 @@ from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.bench import with_tests
 from engram.evaluation.evaluate import Result, evaluate
-from engram.ledger import (
-    RunRecord,
-    check_results_folder,
-    new_record,
-    read_ledger,
-    record_path,
-    run_stem,
-    write_record,
-)
+from engram.ledger import RunRecord, check_results_folder, new_record, read_ledger, record_path, run_stem, write_record
 from engram.machine.device import describe_device, explain, kept_memory
 from engram.machine.together import Call, together
 from engram.models.build import resolve_method, revisions, trusting_code
@@ -43,11 +35,7 @@ from engram.training.running import Limits, Running
 from engram.training.start import count_base_classes
 from engram.training.trained_run import TrainedRun
 
-CHANGES = {
-    "train": ("seed", "iterations", "precision"),
-    "data": ("dataset",),
-    "recipe": ("backbone", "method"),
-}
+CHANGES = {"train": ("seed", "iterations", "precision"), "data": ("dataset",), "recipe": ("backbone", "method")}
 """what a call may change of a recipe, by the table it stands in"""
 
 

@@ -35,12 +35,7 @@ class Trainer:
     """Built without touching the disk; `begin` then starts a run in its folder or goes on with the one there."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        stores: Mapping[str, Store],
-        folder: Path,
-        device: torch.device,
-        running: Running = USUAL,
+        self, recipe: Recipe, stores: Mapping[str, Store], folder: Path, device: torch.device, running: Running = USUAL
     ) -> None:
         chosen_on = validation_split(recipe)
         if absent := sorted({"train", chosen_on} - set(stores)):
