@@ -53,6 +53,16 @@ def read_json(path: Path) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
+def read_versioned(path: Path, newest: int, key: str = "version", called: str = "version", way_out: str = "") -> Any:
+    """A table of JSON that says its version; ValueError where it says none, one sentence where it is a later one."""
+    raw = read_json(path)
+    if not isinstance(raw, dict) or not isinstance(raw.get(key), int):
+        raise ValueError(f"it has no {key}")
+    if raw[key] > newest:
+        raise EngramError(f"{path} has {called} {raw[key]} but this Engram reads up to {newest}: {way_out}")
+    return raw
+
+
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """A TOML file; ``what`` it is stands in the sentence where it cannot be read."""
     try:

@@ -7,7 +7,7 @@ leak for each. See docs/audit.md.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -72,7 +72,7 @@ class AuditReport:
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """For `RunRecord.audit`."""
-        return [f.to_dict() for f in self.findings]
+        return [asdict(f) for f in self.findings]
 
 
 @torch.no_grad()

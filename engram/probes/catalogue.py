@@ -7,10 +7,10 @@ each one asks, which claim of a method's card declares the dependence, and wheth
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 from engram.types import MethodCard
 
@@ -39,9 +39,6 @@ class Finding:
     @property
     def depends(self) -> bool:
         return self.effect is not None and self.bound is not None and abs(self.effect) > self.bound
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
