@@ -17,7 +17,7 @@ from engram.data.store import Store
 from engram.processes import ALL, Share
 from engram.protocol import Protocol
 from engram.training.placing import Ahead
-from engram.types import TrainBatch, in_one_call
+from engram.types import Episode, TrainBatch, in_one_call
 
 
 def check_ranges(store: Store, protocol: Protocol, ranges: Mapping[str, tuple[int, int]]) -> None:
@@ -95,9 +95,13 @@ class BatchSource:
         if self.class_batch:
             images = self.at_hand.gather(lists["base_rows"])
             base = self._changed(images, [len(images)], self.of_images), lists["base_ids"]
-        if self.augmentation != "none":
-            episodes = tuple(in_one_call(partial(self._changed, share=self.of_sequences), episodes))
-        return TrainBatch(episodes, answers, base, progress)
+        return TrainBatch(self._augmented(episodes), answers, base, progress)
+
+    def _augmented(self, episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
+        """All images of all steps in one call."""
+        if self.augmentation == "none":
+            return episodes
+        return tuple(in_one_call(partial(self._changed, share=self.of_sequences), episodes))
 
     def _changed(self, images: Tensor, sizes: Sequence[int], share: Share) -> Tensor:
         """Augmented as they would be among those of all processes."""
