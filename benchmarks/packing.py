@@ -85,25 +85,30 @@ def write_study(folder: Path, arguments: argparse.Namespace, kind: str) -> tuple
     ended = run_commands([("train", str(folder / "short.toml"), "--iterations", "6", *where)], folder / "warm-up.txt")
     if ended.status != "finished":
         raise EngramError(f"the warm-up {ended.status}: {ended.sentence}")
-    return folder / "study.toml", {"recipe": name, "iterations": steps, "runs": RUNS, "synthetic": arguments.synthetic}
+    return folder / "study.toml", {
+        "recipe": name,
+        "iterations": steps,
+        "runs": arguments.runs,
+        "synthetic": arguments.synthetic,
+    }
 
 
-def made(study: Path, per_gpu: str, folder: Path, device: str) -> tuple[float, list[RunRecord]]:
+def made(study: Path, per_gpu: str, folder: Path, device: str, runs: int) -> tuple[float, list[RunRecord]]:
     """Seconds of the whole grid, and its records in the order of seeds."""
     place = {"results": folder / "results/runs", "runs": folder / "runs", "report": folder / "report.html"}
     started = time.monotonic()
-    outcome = reproduce([str(study)], seeds=range(1, RUNS + 1), per_gpu=per_gpu, device=device, **place)  # type: ignore[arg-type]
+    outcome = reproduce([str(study)], seeds=range(1, runs + 1), per_gpu=per_gpu, device=device, **place)  # type: ignore[arg-type]
     seconds = time.monotonic() - started
-    if len(outcome.finished) != RUNS:
-        raise EngramError(f"{len(outcome.finished)} of {RUNS} runs finished: {'; '.join(outcome.failed.values())}")
+    if len(outcome.finished) != runs:
+        raise EngramError(f"{len(outcome.finished)} of {runs} runs finished: {'; '.join(outcome.failed.values())}")
     return seconds, sorted(read_ledger(folder / "results/runs")[0], key=lambda record: record.seed)
 
 
 def difference(first: list[RunRecord], second: list[RunRecord]) -> dict[str, float]:
     """The largest over the runs: of the mean training loss, and of test accuracy."""
     losses = [abs(a.curves["loss"][-1] - b.curves["loss"][-1]) for a, b in zip(first, second, strict=True)]
-    tests = [[e.metrics["accuracy"] for e in record.evaluations] for record in (*first, *second)]
-    pairs = zip(tests[:RUNS], tests[RUNS:], strict=True)
+    tests = [[[e.metrics["accuracy"] for e in record.evaluations] for record in way] for way in (first, second)]
+    pairs = zip(*tests, strict=True)
     return {"loss": max(losses), "accuracy": max(abs(x - y) for a, b in pairs for x, y in zip(a, b, strict=True))}
 
 
@@ -114,7 +119,8 @@ def measure(arguments: argparse.Namespace) -> Measurement:
     ways = [("in turn", "1"), ("side by side", arguments.per_gpu)] + [("in turn again", "1")] * arguments.again
     with tempfile.TemporaryDirectory(prefix="engram_") as folder:
         study, setting = write_study(Path(folder), arguments, device.type)
-        found = {way: made(study, count, Path(folder) / way.replace(" ", "_"), arguments.device) for way, count in ways}
+        how = arguments.device, arguments.runs
+        found = {way: made(study, count, Path(folder) / way.replace(" ", "_"), *how) for way, count in ways}
     first, records = found["in turn"]
     cases = [
         {"way": way, "seconds": round(seconds, 2), "times_sooner": round(first / seconds, 3)}
@@ -130,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipe", default="", help="in place of a small one of the study grid")
     parser.add_argument("--iterations", type=int, default=0, help="steps of each training")
+    parser.add_argument("--runs", type=int, default=RUNS, help="trainings of the grid, one for each seed")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
     parser.add_argument("--per-gpu", default=str(RUNS), help="runs at a time, or auto")
     parser.add_argument("--synthetic", action="store_true", help="random pictures in the sizes of miniImageNet")

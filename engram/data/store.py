@@ -126,17 +126,17 @@ class Store:
             rows = rows.to(self.images.device)
             return self.images.index_select(0, rows.flatten()).unflatten(0, rows.shape)
         images = torch.empty((rows.numel(), *self.image_shape), dtype=self.images.dtype)
-        self.file.read_all(self._checked(rows.flatten().cpu().numpy()), as_bytes(images))
+        self.file.read_all(self.checked(rows.flatten().cpu().numpy()), as_bytes(images))
         return images.unflatten(0, rows.shape)
 
     def plan(self, rows: np.ndarray, out: Tensor, pool: Executor) -> list[Future[Any]]:
         """`gather` into a tensor in memory by the threads of a pool: done when all of these are."""
         if self.file:
-            return self.file.plan(self._checked(rows), as_bytes(out), pool)
+            return self.file.plan(self.checked(rows), as_bytes(out), pool)
         select, images = torch.index_select, self.images
         return [pool.submit(select, images, 0, torch.from_numpy(rows[p]), out=out[p]) for p in shares(len(rows))]
 
-    def _checked(self, rows: np.ndarray) -> np.ndarray:
+    def checked(self, rows: np.ndarray) -> np.ndarray:
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self.images):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self.images)}")
         return rows

@@ -102,13 +102,19 @@ def scale_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
         parts = parts_of(records, folder)
         return estimate_table(parts).markdown() if parts else NOT_MEASURED
     found = files_of(folder, f"{name}.*.json")
-    newest = {(c["device"], *sorted({case.get("recipe", "") for case in c["cases"]})): (c, file) for c, file in found}
+    newest = {
+        (c["device"], -c["setting"].get("runs", 0), *sorted({case.get("recipe", "") for case in c["cases"]})): (c, file)
+        for c, file in found
+    }
     tables = {"equality": _equality, "processes": _processes, "packing": _packing}
     written = []
     for (device, *_), (content, file) in sorted(newest.items()):
         load = content.get("load_average", 0.0)
         busy = f", load average {load:.1f}" if load > BUSY and name != "equality" else ""
-        source = f"{device}{busy}: [{file}]({runs.removesuffix('runs')}speed/{file})"
+        asked = "{runs} trainings of `{recipe}`, {iterations} steps, " if name == "packing" else ""
+        source = (
+            f"{asked.format(**content['setting'])}{device}{busy}: [{file}]({runs.removesuffix('runs')}speed/{file})"
+        )
         written.append(f"{tables[name](content['cases']).markdown()}\n\n{source}")
     return "\n\n".join(written) or NOT_MEASURED
 
@@ -175,7 +181,7 @@ def _processes(cases: Sequence[Mapping[str, Any]]) -> Table[Any]:
 
 def _packing(cases: Sequence[Mapping[str, Any]]) -> Table[Any]:
     columns: tuple[Column[Mapping[str, Any]], ...] = (
-        Column("Four trainings", lambda case: case["way"]),
+        Column("Trainings", lambda case: case["way"]),
         Column("Seconds", lambda case: f"{case['seconds']:.1f}", right=True),
         Column("Times sooner", lambda case: f"{case['times_sooner']:.2f}", right=True),
         Column("Largest difference of a loss", lambda case: f"{case['loss_difference']:.1e}"),

@@ -16,7 +16,7 @@ from engram.data.pixels import CROP, Crop, augment
 from engram.data.store import Store
 from engram.processes import ALL, Share
 from engram.protocol import Protocol
-from engram.training.placing import Ahead
+from engram.training.ahead import Ahead
 from engram.types import Episode, TrainBatch, in_one_call
 
 

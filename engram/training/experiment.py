@@ -30,8 +30,7 @@ from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.recipes.protocols import protocols_of, validation_split
 from engram.training.loop import OnValidation, TrainOutcome
 from engram.training.loop import train as run_loop
-from engram.training.placing import Room
-from engram.training.running import Limits, Running
+from engram.training.running import Limits, Room, Running
 from engram.training.start import count_base_classes
 from engram.training.trained_run import TrainedRun
 

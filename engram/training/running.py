@@ -1,4 +1,5 @@
-"""Where a call of training ends, how its steps are made and shown, and what makes them fast while it lasts.
+"""Where a call of training ends, how its steps are made and shown, what makes them fast while it lasts, and where images
+lie: on the device within a budget of bytes, else on disk.
 
 Several processes share out each step: each draws the tasks of a whole step and learns from its share of them.
 `engram.machine.together` brings them together; `engram.processes` is how they tell each other.
@@ -6,6 +7,7 @@ Several processes share out each step: each draws the tasks of a whole step and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from typing import Any
 import torch
 
 from engram import processes
+from engram.data.store import Store
 from engram.errors import EngramError
+from engram.machine.cards import available_memory
 from engram.machine.device import kept_memory
 from engram.nn import kernels
 from engram.nn.task_norm import synchronise
@@ -116,3 +120,43 @@ def seed_step(seed: int, iteration: int) -> None:
     and the others begin anew, so that they have no state to be saved."""
     if rank := processes.mine().rank:
         torch.manual_seed(hash((seed, iteration, rank)) % 2**63)
+
+
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def read_size(text: str) -> int:
+    """Bytes of a size such as 2GB, 500MB or 0."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", text.strip().upper())
+    if not found or found[2] not in UNITS:
+        raise EngramError(f"store_memory = '{text}' is no size: give a number of bytes, or one with a unit such as 2GB")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+class Room:
+    """Memory of a device that images may take: the size given, else half of what is free."""
+
+    def __init__(self, device: torch.device, size: str | None = None) -> None:
+        self.device = device
+        self.left = free_memory(device) // 2 if size is None else read_size(size)
+
+    def place(self, store: Store) -> Store:
+        """The store with its images on the device where there is room for them; else as it is."""
+        if store.file is None and store.images.device == self.device:
+            return store
+        if store.n_bytes > self.left:
+            return store
+        try:
+            placed = store.to(self.device)
+        except torch.OutOfMemoryError:
+            return store
+        self.left -= store.n_bytes
+        return placed
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes; those count too that torch keeps for later."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    return available_memory()

@@ -24,8 +24,7 @@ from engram.recipes.schema import Recipe
 from engram.training.batches import BatchSource, check_ranges, random_state, restore_random_state
 from engram.training.choosing import AsItCame, Average, ask_both
 from engram.training.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
-from engram.training.placing import Room
-from engram.training.running import USUAL, Running, seed_step, share_out
+from engram.training.running import USUAL, Room, Running, seed_step, share_out
 from engram.training.start import check_base_classes, check_same_run
 from engram.training.step import Stepper, Update
 from engram.training.window import LOWER_RATE, LossWindow

@@ -39,6 +39,7 @@ def test_images_that_do_not_fit_the_card_are_read_meanwhile() -> None:
 
 def write(folder: Path, name: str, cases: list[dict[str, Any]], **changes: Any) -> None:
     content = {"device": "cpu, 1 threads", "measured": "2026-01-01T00:00:00Z", "load_average": 0.2, "cases": cases}
+    content |= {"setting": {"runs": 4, "recipe": "maml/x", "iterations": 200}}
     (folder / name).write_text(json.dumps(content | changes))
 
 
@@ -65,3 +66,4 @@ def test_tables_of_measurements(tmp_path: Path) -> None:
     write(tmp_path, "packing.cpu.a.json", [packed], load_average=4.0)
     table = scale_section("packing", [], "../results/runs", tmp_path)
     assert "| in turn | 55.6 | 1.00 | 0.0e+00 | 0.0e+00 |" in table and "load average 4.0" in table
+    assert "\n4 trainings of `maml/x`, 200 steps, cpu, 1 threads" in table

@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from several import RECIPES
-from toy_run import RECIPE, changed, go, make_stores
+from toy_run import RECIPE, changed, go, make_stores, on_disk
 
 import engram
 from engram import processes
@@ -25,6 +25,7 @@ from engram.models.checkpoint import load
 from engram.nn.kernels import cpu
 from engram.processes import Share
 from engram.training import running as module
+from engram.training.running import Room, free_memory, read_size
 
 TESTS = Path(__file__).parent.parent
 NOTHING_DRAWN = changed(RECIPES["proto_net"], {"iterations": 4, "validate_every": 2})
@@ -156,3 +157,33 @@ def test_a_gpus_switches_are_as_before_also_after_a_failure(monkeypatch: pytest.
     assert vars(backend) == before
     with module.fast_arithmetic(torch.device("cpu"), plain=True):
         assert vars(backend) == before
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("1500", 1500), ("2GB", 2 * 10**9), ("1.5 mb", 1500000), ("3GiB", 3 * 2**30)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert read_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "2 bytes", "GB", "nan"])
+def test_what_is_no_size_is_told(text: str) -> None:
+    with pytest.raises(EngramError, match=f"store_memory = '{text}' is no size: .* such as 2GB"):
+        Room(CPU, text)
+
+
+def test_stores_are_placed_as_long_as_there_is_room(tmp_path: Path) -> None:
+    stores, size = on_disk(tmp_path), 30 * 100
+    room = Room(CPU, str(2 * size - 1))
+    train, val = room.place(stores["train"]), room.place(stores["val"])
+    assert train.file is None and torch.equal(train.images, stores["train"].images)
+    assert val is stores["val"] and val.file is not None
+    assert room.place(train) is train, "what is there costs nothing"
+    assert room.left == size - 1
+
+
+def test_half_of_what_is_free_is_the_default() -> None:
+    assert 0.2 < Room(CPU).left / (free_memory(CPU) / 2) < 5
