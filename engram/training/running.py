@@ -1,5 +1,5 @@
-"""Where a call of training ends, how its steps are made and shown, what makes them fast while it lasts, and where images
-lie: on the device within a budget of bytes, else on disk.
+"""Where a call of training ends, how its steps are made and shown, what makes them fast while it lasts, and where
+images lie: on the device within a budget of bytes, else on disk.
 
 Several processes share out each step: each draws the tasks of a whole step and learns from its share of them.
 `engram.machine.together` brings them together; `engram.processes` is how they tell each other.
