@@ -18,6 +18,7 @@ from benchmarks.measure import synthetic_store, whole_steps
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.recipes import Recipe
+from engram.training.running import Running
 from engram.training.trainer import Trainer
 
 AXES = {"ways": "n_way", "shots": "n_shot", "queries": "n_query", "T": "stream_length", "image size": ""}
@@ -103,9 +104,8 @@ class _Stores:
 
 def _seconds(point: Point, stores: dict[str, Store], device: torch.device, arguments: argparse.Namespace) -> float:
     """A trainer of its own, so that a GPU captures the step anew; it is gone when this returns."""
-    trainer = Trainer(
-        point.recipe, stores, Path("no-such-run"), device, arguments.precision, arguments.plain, arguments.micro_batch
-    )
+    how = Running(arguments.precision, arguments.plain, arguments.micro_batch)
+    trainer = Trainer(point.recipe, stores, Path("no-such-run"), device, how)
     trainer.begin(resume=False)
     return whole_steps(trainer, min(BLOCKS, arguments.repeats), WARM_UP, looks=1)
 

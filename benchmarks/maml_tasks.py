@@ -31,7 +31,7 @@ from engram.nn import adapt
 from engram.nn.backbones import build_backbone
 from engram.nn.encoder import Encoder
 from engram.nn.task_norm import names_of_norms
-from engram.training.fast_arithmetic import fast_arithmetic
+from engram.training.running import fast_arithmetic
 from engram.types import Answers, Episode, TrainBatch
 
 ADMITTED = 1e-6

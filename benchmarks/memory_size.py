@@ -32,8 +32,8 @@ from engram.classifier import index as indices
 from engram.classifier import memory as memories
 from engram.classifier import reading
 from engram.classifier.engine import Engine
+from engram.classifier.index import Rows
 from engram.classifier.memory import Memory, nothing
-from engram.classifier.rows import Rows
 from engram.classifier.store import create, open_store
 from engram.models.build import resolve_method
 from engram.recipes import load_recipe

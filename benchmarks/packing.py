@@ -27,7 +27,7 @@ from engram.errors import EngramError
 from engram.ledger import RunRecord, read_ledger
 from engram.machine.device import choose_device
 from engram.recipes import load_recipe
-from engram.recipes.printing import recipe_text
+from engram.recipes.loading import recipe_text
 from engram.reproduction.carry_out import reproduce
 from engram.reproduction.process import run_commands
 

@@ -38,7 +38,7 @@ from engram.machine.together import Call, together
 from engram.models.checkpoint import load
 from engram.recipes import load_recipe
 from engram.recipes.schema import Recipe
-from engram.training.fast_arithmetic import fast_arithmetic
+from engram.training.running import Running, fast_arithmetic
 from engram.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -109,7 +109,7 @@ def trainer_of(
     opened = synthetic_store if arguments.synthetic else open_split
     stores = {split: opened(recipe.data.dataset, split) for split in ("train", "val")}
     torch.manual_seed(0)
-    trainer = Trainer(recipe, stores, Path("no-such-run"), device, precision, plain)  # nothing is saved
+    trainer = Trainer(recipe, stores, Path("no-such-run"), device, Running(precision, plain))  # nothing is saved
     trainer.begin(resume=False)
     return trainer
 

@@ -37,7 +37,7 @@ from engram.data.store import Store
 from engram.data.writing import build
 from engram.machine.device import choose_device
 from engram.recipes import load_recipe
-from engram.training.fast_arithmetic import fast_arithmetic
+from engram.training.running import Running, fast_arithmetic
 from engram.training.trainer import Trainer
 
 IMAGES, CLASSES, SHAPE = 448_695, 351, (3, 84, 84)
@@ -145,7 +145,7 @@ def stepped(folder: Path, arguments: argparse.Namespace, recipe: str, memory: st
     """Milliseconds of a step, with the store within so much memory (None: all on the device), and what was read."""
     device, train = choose_device(arguments.device), Store.open(folder)
     stores = {"train": train if memory else train.to(device), "val": synthetic_store(DATASET, "val")}
-    trainer = Trainer(load_recipe(recipe), stores, Path("no-such-run"), device, store_memory=memory)
+    trainer = Trainer(load_recipe(recipe), stores, Path("no-such-run"), device, Running(store_memory=memory))
     trainer.begin(resume=False)
     with dropping(folder / "images.npy"), fast_arithmetic(device, False):
         started, before = time.perf_counter(), from_disk_bytes()

@@ -42,8 +42,8 @@ from benchmarks.roofline import PUBLIC_LOOP_MS, beside_the_public_loop, roofline
 from engram.data.datasets import open_split
 from engram.machine.device import choose_device
 from engram.recipes import load_recipe
-from engram.training.fast_arithmetic import fast_arithmetic
 from engram.training.optimise import clip_groups
+from engram.training.running import Running, fast_arithmetic
 from engram.training.trainer import Trainer
 
 
@@ -114,7 +114,8 @@ def measure(arguments: argparse.Namespace, name: str) -> tuple[Measurement, torc
     stores = {split: opened(asked.data.dataset, split) for split in ("train", "val")}
     folder = Path("no-such-run")  # nothing is saved
     recipe = replace(asked, backbone_weights="") if arguments.synthetic else asked  # as long whatever it starts from
-    trainer = Trainer(recipe, stores, folder, device, arguments.precision, arguments.plain, arguments.micro_batch)
+    how = Running(arguments.precision, arguments.plain, arguments.micro_batch)
+    trainer = Trainer(recipe, stores, folder, device, how)
     trainer.begin(resume=False)
     with fast_arithmetic(device, arguments.plain):
         if device.type == "cuda":

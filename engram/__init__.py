@@ -47,36 +47,26 @@ if TYPE_CHECKING:  # the same names for type checkers, which cannot read the tab
 
 __version__ = "0.1.0"
 
-_LAZY = {
-    "Answers": "engram.types",
-    "EmbeddingMethod": "engram.types",
-    "Episode": "engram.types",
-    "LossTerms": "engram.types",
-    "Method": "engram.types",
-    "MethodCard": "engram.types",
-    "Objective": "engram.types",
-    "Prediction": "engram.types",
-    "TrainBatch": "engram.types",
-    "Backbone": "engram.nn.backbones.contract",
-    "EngramError": "engram.errors",
-    "Protocol": "engram.protocol",
-    "Store": "engram.data.store",
-    "open_split": "engram.data.datasets",
-    "evaluate": "engram.evaluation.evaluate",
-    "Result": "engram.evaluation.evaluate",
-    "RunRecord": "engram.ledger",
-    "audit": "engram.probes.audit",
-    "AuditReport": "engram.probes.audit",
-    "METHODS": "engram.methods",
-    "load_recipe": "engram.recipes",
-    "compare": "engram.evaluation.bench",
-    "FewShotClassifier": "engram.classifier",
-    "quickstart": "engram.tour",
-    "reproduce": "engram.reproduction.carry_out",
-    "train": "engram.training.experiment",
-    "TrainedRun": "engram.training.trained_run",
-    "bench": "engram.evaluation.bench",
+_NAMES = {
+    "classifier": "FewShotClassifier",
+    "data.datasets": "open_split",
+    "data.store": "Store",
+    "errors": "EngramError",
+    "evaluation.bench": "bench compare",
+    "evaluation.evaluate": "Result evaluate",
+    "ledger": "RunRecord",
+    "methods": "METHODS",
+    "nn.backbones.contract": "Backbone",
+    "probes.audit": "AuditReport audit",
+    "protocol": "Protocol",
+    "recipes": "load_recipe",
+    "reproduction.carry_out": "reproduce",
+    "tour": "quickstart",
+    "training.experiment": "train",
+    "training.trained_run": "TrainedRun",
+    "types": "Answers EmbeddingMethod Episode LossTerms Method MethodCard Objective Prediction TrainBatch",
 }
+_LAZY = {name: f"engram.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

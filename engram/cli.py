@@ -11,9 +11,8 @@ from typing import Any, NoReturn
 import tyro
 
 from engram import flags
-from engram.commands.measure import audit, bench, compare, picture
 from engram.commands.own import demo, forget, predict, remember, suggest
-from engram.commands.run import attach, features, pack, quickstart, reproduce, train
+from engram.commands.run import attach, audit, bench, compare, features, pack, picture, quickstart, reproduce, train
 from engram.commands.show import data, import_public, list_, recipe, report
 from engram.errors import EngramError, EngramWarning
 

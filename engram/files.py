@@ -1,4 +1,5 @@
-"""Files as they are met on disk: only regular ones are opened, within a budget of bytes, and only ours are deleted."""
+"""Files as they are met on disk: only regular ones are opened, within a budget of bytes, and only ours are deleted; and
+where checkpoints lie: in a person's folders, or in the box that comes with the package."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import json
 import os
 import stat
 import tokenize
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -51,6 +53,26 @@ def read_json(path: Path) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
+def read_versioned(path: Path, newest: int, key: str = "version", called: str = "version", way_out: str = "") -> Any:
+    """A table of JSON that says its version; ValueError where it says none, one sentence where it is a later one."""
+    raw = read_json(path)
+    if not isinstance(raw, dict) or not isinstance(raw.get(key), int):
+        raise ValueError(f"it has no {key}")
+    if raw[key] > newest:
+        raise EngramError(f"{path} has {called} {raw[key]} but this Engram reads up to {newest}: {way_out}")
+    return raw
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """A TOML file; ``what`` it is stands in the sentence where it cannot be read."""
+    try:
+        return tomllib.loads(read_text(path))
+    except OSError as error:
+        raise EngramError(f"the {what} {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EngramError(f"the {what} {path} is not valid TOML: {error}") from error
+
+
 def check_zip(stream: IO[bytes], most: int = 2**30, times: int = 0) -> None:
     """ValueError where a zip announces more than ``most`` bytes, or where given more than ``times`` what it has: a few
     bytes may stand for gigabytes."""
@@ -88,3 +110,20 @@ def remove_own(folder: Path, own: Iterable[str]) -> None:
         path.unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+WEIGHTS = Path(__file__).parent / "weights"
+"""the box: small checkpoints in half precision"""
+
+
+def located(path: Path) -> Path:
+    """``weights/NAME`` is that of the box where the working directory has no such folder."""
+    boxed = WEIGHTS.joinpath(*path.parts[1:])
+    return boxed if path.parts[:1] == ("weights",) and not path.exists() and boxed.exists() else path
+
+
+def model_folder(model: str) -> Path:
+    """The folder that a person named; an empty name, as of a variable that was never set, is not the current one."""
+    if not model.strip():
+        raise EngramError("the name of the MODEL is empty: give a run or checkpoint folder, or . for this one")
+    return Path(model)

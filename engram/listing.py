@@ -14,7 +14,7 @@ from engram.ledger import Ledger, read_ledger
 from engram.methods import METHODS
 from engram.recipes import Recipe, load_recipe, recipe_names
 from engram.report.table import Column, Table, percent
-from engram.studies.published import published_figures
+from engram.studies.claims import published_figures
 from engram.types import MethodCard
 
 WIDE = 110

@@ -71,8 +71,8 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 45.0, device: st
         for setting, result in results.items():
             rows.append(_row(system, setting, result, float(run.record.training["seconds"])))
         stream = bench(run.folder, results=ledger, device=device, store=stores["test"], progress=False, **STREAM)[1][0]
-        positions.append(_positions(system, stream))
-        reliability.append(_reliability(system, results["5-way 1-shot"]))
+        positions.append(PositionCurve.of(system, stream.metrics))
+        reliability.append(ReliabilityCurve.of(system, results["5-way 1-shot"].metrics))
         pictures += _picture(system, run.method, stores["test"], where)
         if system == REMEMBERS:
             named = _named_stream(str(run.folder), stores["test"], ledger, device)
@@ -93,41 +93,22 @@ def quickstart(out: Path = Path("quickstart"), seconds: float = 45.0, device: st
 def _measure(model: str, store: Store, ledger: Path, device: str) -> Mapping[str, Result]:
     """Each setting as single tasks, where slot memory starts empty; every answer leaves a run record."""
     recipe = RECIPES["ProtoNet"] if model in FLOORS.values() else None
-    return {
-        setting: bench(
-            model,
-            recipe=recipe,
-            results=ledger,
-            device=device,
-            store=store,
-            progress=False,
-            stream_length=1,
-            names="anonymous",
-            **change,
-        )[1][0]
-        for setting, change in SETTINGS.items()
-    }
+    asked: dict[str, Any] = {"results": ledger, "device": device, "store": store, "progress": False}
+    asked |= {"recipe": recipe, "stream_length": 1, "names": "anonymous"}
+    return {setting: bench(model, **asked, **change)[1][0] for setting, change in SETTINGS.items()}
 
 
 def _named_stream(model: str, store: Store, ledger: Path, device: str) -> list[PositionCurve]:
     """The same model and tasks with its memory and without."""
     asked: dict[str, Any] = {"results": ledger, "device": device, "store": store, "progress": False, **NAMED}
     kept, erased = (bench(model, erase_history=erase, **asked)[1][0] for erase in (False, True))
-    return [_positions("with memory", kept), _positions("each task afresh", erased)]
+    asked_twice = (("with memory", kept), ("each task afresh", erased))
+    return [PositionCurve.of(label, result.metrics) for label, result in asked_twice]
 
 
 def _row(system: str, setting: str, result: Result, seconds: float | None) -> QuickstartRow:
     metrics = result.metrics
     return QuickstartRow(system, setting, metrics["accuracy"], metrics["interval"], metrics["ece"], seconds)
-
-
-def _positions(system: str, result: Result) -> PositionCurve:
-    return PositionCurve(system, result.metrics["accuracy_by_position"], result.metrics["interval_by_position"])
-
-
-def _reliability(system: str, result: Result) -> ReliabilityCurve:
-    bins = result.metrics["reliability"]
-    return ReliabilityCurve(system, bins["confidence"], bins["accuracy"], bins["weight"], result.metrics["ece"])
 
 
 def _picture(system: str, method: Method, store: Store, device: torch.device) -> list[EpisodePicture]:

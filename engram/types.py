@@ -173,19 +173,24 @@ class EmbeddingMethod(Method):
 
     def embed(self, episodes: Sequence[Episode]) -> list[Episode]:
         """The same episodes with features in place of images; one backbone call for all of them."""
-        images = [part.flatten(0, 1) for e in episodes for part in (e.support, e.query)]
-        features = iter(self.backbone(torch.cat(images)).split([len(i) for i in images]))
-
-        def unfold(part: Tensor) -> Tensor:
-            return next(features).unflatten(0, part.shape[:2])
-
-        return [replace(e, support=unfold(e.support), query=unfold(e.query)) for e in episodes]
+        return in_one_call(lambda images, _: self.backbone(images), episodes)
 
     def predict(self, episode: Episode, history: History = ()) -> Prediction:
         return self.classify(self.embed([episode])[0], history)
 
     def predict_sequence(self, episodes: Sequence[Episode], history: History = ()) -> tuple[Prediction, ...]:
         return _in_turn(self.classify, self.embed(episodes), history)
+
+
+def in_one_call(change: Callable[[Tensor, list[int]], Tensor], episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes with what ``change`` makes of all their images (n, ...), given how many of them each part has."""
+    images = [part.flatten(0, 1) for e in episodes for part in (e.support, e.query)]
+    sizes = [len(part) for part in images]
+    changed = change(torch.cat(images), sizes).split(sizes)
+    return [
+        replace(e, support=s.unflatten(0, e.support.shape[:2]), query=q.unflatten(0, e.query.shape[:2]))
+        for e, s, q in zip(episodes, changed[::2], changed[1::2], strict=True)
+    ]
 
 
 def _in_turn(

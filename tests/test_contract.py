@@ -16,7 +16,6 @@ from toy_store import make_store
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.methods import METHODS
 from engram.models.build import build_method
-from engram.probes.asking import only_tasks
 from engram.protocol import Protocol
 from engram.recipes.schema import DataSettings, Recipe, TrainSettings
 from engram.types import Answers, Episode, LossTerms, Method, MethodCard, Prediction, TrainBatch
@@ -206,7 +205,7 @@ def test_other_tasks_of_the_batch_change_nothing(method: Method) -> None:
     if method.card.batch_norm == "task":
         pytest.skip("declared: normalises with the statistics of the images at hand")
     episodes, _ = sequence()
-    alone = [only_tasks(e, slice(0, 1)) for e in episodes]
+    alone = [e.part(slice(0, 1)) for e in episodes]
     for whole, single in zip(answers_of(method, episodes), answers_of(method, alone), strict=True):
         assert close(whole[:1], single)
 

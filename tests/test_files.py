@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from engram.errors import EngramError
-from engram.files import check_overwritable, read_bytes, read_json, remove_own
+from engram.files import WEIGHTS, check_overwritable, located, model_folder, read_bytes, read_json, remove_own
+from engram.models.checkpoint import load
 
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
@@ -53,3 +54,20 @@ def test_only_files_of_ours_are_written_over(tmp_path: Path) -> None:
     for name, told in (("page.html", "did not write it"), ("page.md", r"end in \.html"), ("link.html", "no.* regular")):
         with pytest.raises(EngramError, match=told):
             check_overwritable(tmp_path / name, ".html", ours)
+
+
+def test_weights_of_a_recipe_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = Path("weights/stage_one.mini_conv4")
+    assert located(name) == WEIGHTS / "stage_one.mini_conv4"
+    assert load(name).state.method == "stage_one"
+    name.mkdir(parents=True)  # a person's own folder of that name comes first
+    assert located(name) == name
+    assert located(Path("weights/none")) == Path("weights/none")
+
+
+def test_an_empty_name_is_no_folder() -> None:
+    assert model_folder(".") == Path()
+    for empty in ("", " "):
+        with pytest.raises(EngramError, match="the name of the MODEL is empty"):
+            model_folder(empty)

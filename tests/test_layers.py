@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "engram"
-CORE = {"errors", "card", "files", "places", "processes", "spellings", "structure"}
+CORE = {"errors", "card", "files", "processes", "spellings", "structure"}
 MODEL = {"types", "protocol", "options", "data", "nn", "methods", "recipes", "ledger", "machine", "models"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "card": set(),
     "files": set(),
-    "places": set(),
     "processes": set(),
     "spellings": set(),
     "structure": set(),
@@ -42,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
 """what the files of each package or module may import beside their own package and CORE: one way, no cycles"""
 NUMPY_ONLY = "engram.evaluation.metrics."
 """statistics that have one definition: a report may use them, they need no torch"""
-NO_TORCH = ("errors", "card", "places", "protocol", "ledger", "recipes", "report", "reproduction")
+NO_TORCH = ("errors", "card", "protocol", "ledger", "recipes", "report", "reproduction")
 NO_TORCH += ("studies", "options", "flags", "spellings", "files", "structure")
 FILES = sorted(PACKAGE.rglob("*.py"))
 

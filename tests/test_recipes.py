@@ -14,7 +14,7 @@ from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe, maker_of, recipe_names
 from engram.recipes.protocols import protocols_of, validation_protocol
 from engram.recipes.schema import digest_of, structure
-from engram.studies.published import published_figures
+from engram.studies.claims import published_figures
 
 RUNS = Path(__file__).parents[1] / "results" / "runs"
 

@@ -14,10 +14,10 @@ import torch
 from engram import spellings, studies
 from engram.card import revisions_of
 from engram.errors import EngramError
+from engram.files import WEIGHTS
 from engram.ledger import Ledger, read_ledger, read_record, record_path, run_stem, write_record
 from engram.models.checkpoint import load, load_method
 from engram.nn.evidence import Reading
-from engram.places import WEIGHTS
 from engram.recipes import load_recipe, recipe_names
 from engram.recipes.names import differences
 from engram.recipes.schema import DataSettings, Recipe, TrainSettings, digest_of, recipe_from_saved

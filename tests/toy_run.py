@@ -18,8 +18,8 @@ from engram.methods.proto_net import ProtoNet
 from engram.models.checkpoint import PARTS, load
 from engram.nn.backbones.conv import ConvBlock
 from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings
-from engram.training.limits import Limits, Running
 from engram.training.loop import TrainOutcome, train
+from engram.training.running import Limits, Running
 from engram.types import LossTerms, TrainBatch
 
 RECIPE = Recipe(

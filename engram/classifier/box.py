@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from engram.places import WEIGHTS
+from engram.files import WEIGHTS
 
 
 @dataclass(frozen=True)

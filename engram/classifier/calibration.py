@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engram.classifier.box import fitted_at
-from engram.classifier.rows import Rows
+from engram.classifier.index import Rows
 
 if TYPE_CHECKING:
     from engram.classifier.engine import Engine

@@ -17,7 +17,7 @@ from engram.classifier import disk
 from engram.errors import EngramError
 from engram.files import read_bytes, read_json
 from engram.models.checkpoint import MOST_BYTES
-from engram.models.run_state import MOST_NUMBERS
+from engram.models.run_folder import MOST_NUMBERS
 from engram.structure import check_types
 
 FORMAT_VERSION = 2

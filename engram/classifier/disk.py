@@ -1,19 +1,39 @@
-"""Files that are whole or not there: writing to a model's folder, one writer at a time."""
+"""One thread and one writer at a time, and files that are whole or not there: what a model's folder is written with."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 
-from engram.classifier.turns import Turn
 from engram.errors import EngramError
 from engram.files import remove_own
 
 if sys.platform != "win32":
     import fcntl
+
+
+class Turn:
+    """A lock that a thread may take again while it has it; a forked process, which has one thread, finds it open."""
+
+    def __init__(self) -> None:
+        self._open()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._open)
+
+    def _open(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._lock.release()
+
 
 WRITING = Turn()
 _held: set[Path] = set()

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.classifier.calibration import Calibration, stored
+from engram.classifier.disk import Turn
 from engram.classifier.encoders import PictureEncoder, weights_digest
-from engram.classifier.turns import Turn
 from engram.errors import EngramError
 from engram.evaluation.evaluate import check_prediction
 from engram.nn.encoder import folded

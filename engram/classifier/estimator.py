@@ -18,14 +18,14 @@ from torch import Tensor
 from engram.classifier import memory as memories
 from engram.classifier import reading
 from engram.classifier.calibration import Calibration, calibrate
+from engram.classifier.disk import Turn
 from engram.classifier.encoders import PictureEncoder
 from engram.classifier.engine import Answer, Engine
 from engram.classifier.habits import Habits, UnfitError, not_fitted, telling_values
+from engram.classifier.index import Rows
 from engram.classifier.opening import open_engine
 from engram.classifier.pictures import Unreadable, listed
-from engram.classifier.rows import Rows
 from engram.classifier.seeing import see_labelled, see_pictures
-from engram.classifier.turns import Turn
 from engram.classifier.uncertainty import Uncertainty, split_entropy
 from engram.errors import EngramError
 

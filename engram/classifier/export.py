@@ -112,12 +112,7 @@ def _write_onnx(program: torch.export.ExportedProgram, path: Path, classifier: F
         if find_spec(package) is None:
             raise EngramError(f"writing ONNX needs the package {package}: pip install -e '.[export]', or write a .pt2")
     converted = torch.onnx.export(
-        program,
-        input_names=["images"],
-        output_names=["probabilities", "familiar"],
-        dynamo=True,
-        verbose=False,
-        optimize=True,
+        program, input_names=["images"], output_names=list(OUTPUTS), dynamo=True, verbose=False, optimize=True
     )
     assert converted is not None
     converted.model.metadata_props["classes"] = json.dumps([str(label) for label in classifier.classes_])

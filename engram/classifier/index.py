@@ -1,4 +1,5 @@
-"""An index over remembered features: the entries nearest to a picture without looking at all of them, and class sums.
+"""Remembered features, which may be too many to be copied, and an index over them: the entries nearest to a picture
+without looking at all of them, and class sums.
 
 IVF-flat: entries lie in lists around centres (spherical k-means); only the lists whose centres are nearest to the
 picture are read, row by row from where the features lie. What came after the index was made is looked at one by one.
@@ -7,6 +8,7 @@ picture are read, row by row from where the features lie. What came after the in
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +17,54 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engram.classifier.progress import watched
-from engram.classifier.rows import Rows
+
+SMALL = 50_000
+"""rows of a last block that more rows still join"""
+
+
+class Rows:
+    """Blocks (n_i, ...) of one type and shape, one after another; a block may be mapped from a file."""
+
+    def __init__(self, blocks: Sequence[Tensor]) -> None:
+        self.blocks = tuple(blocks)
+        self.ends = torch.tensor([len(block) for block in self.blocks]).cumsum(0)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self), *self.blocks[0].shape[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.blocks[0].dtype
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, chosen: Tensor | slice) -> Tensor:
+        """Rows by number or mask, copied; in the order asked for."""
+        if isinstance(chosen, slice):
+            chosen = torch.arange(len(self))[chosen]
+        chosen = chosen.nonzero()[:, 0] if chosen.dtype == torch.bool else chosen.long()
+        if len(self.blocks) == 1:  # NumPy, which gathers rows several times as fast as PyTorch
+            return torch.from_numpy(self.blocks[0].numpy()[chosen.numpy()])
+        found = self.blocks[0].new_empty(len(chosen), *self.blocks[0].shape[1:])
+        owners = torch.searchsorted(self.ends, chosen, right=True)
+        for number, block in enumerate(self.blocks):
+            here = owners == number
+            if here.any():
+                found[here] = block[chosen[here] - (int(self.ends[number]) - len(block))]
+        return found
+
+    def joined(self, more: Tensor) -> Rows:
+        """With more rows at the end; they join the last block where it is small and not the only one."""
+        if self.dtype == torch.float16:
+            most = torch.finfo(torch.float16).max
+            more = more.clamp(-most, most)
+        more = more.to(self.dtype)
+        if len(self.blocks) > 1 and len(self.blocks[-1]) < SMALL:
+            return Rows((*self.blocks[:-1], torch.cat([self.blocks[-1], more])))
+        return Rows((*self.blocks, more))
+
 
 READ = 32_768
 """entries that are looked at for a picture: all of a small memory, those in the nearest lists of a large one"""

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from engram.classifier import index as indices
-from engram.classifier.index import Index
-from engram.classifier.rows import Rows
+from engram.classifier.index import Index, Rows
 from engram.errors import EngramError, nearest
 from engram.nn.view import View, fit_view
 

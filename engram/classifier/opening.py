@@ -15,11 +15,11 @@ from engram.classifier.box import Boxed, box
 from engram.classifier.encoders import CROP, FORMS, PictureEncoder, open_encoder
 from engram.classifier.engine import Engine
 from engram.errors import EngramError, nearest
+from engram.files import WEIGHTS, located
 from engram.machine.device import choose_device
 from engram.methods import METHODS
 from engram.models.build import PREFIX, build_method, resolve_method, start_packaged
-from engram.models.checkpoint import check_fit, load, load_method
-from engram.places import WEIGHTS, located
+from engram.models.checkpoint import fill, load, load_method
 from engram.recipes import DataSettings, Recipe, TrainSettings
 from engram.types import EmbeddingMethod, Method
 
@@ -106,12 +106,7 @@ def _run_folder(weights: str | Path) -> Path:
 
 
 def _on_encoder(
-    name: str,
-    eye: Eye,
-    boxed: Boxed | None,
-    settings: Mapping[str, Any],
-    transductive: bool,
-    device: torch.device,
+    name: str, eye: Eye, boxed: Boxed | None, settings: Mapping[str, Any], transductive: bool, device: torch.device
 ) -> Engine:
     """A method on a frozen encoder: with a head of the box, or without weights."""
     if name not in METHODS and (Path(name).exists() or "/" in name):
@@ -181,5 +176,4 @@ def _load(method: Method, weights: Mapping[str, torch.Tensor], what: str) -> Non
     """Weights of a whole model, or of a head whose features come from elsewhere."""
     own = method.state_dict()
     needed = {k: v for k, v in weights.items() if k in own or not k.startswith(PREFIX)}
-    check_fit(own, needed, f"{what} do not fit {type(method).__name__}")
-    method.load_state_dict(needed)
+    fill(method, needed, f"{what} do not fit {type(method).__name__}")

@@ -42,7 +42,7 @@ from engram.errors import EngramError
 from engram.ledger import software_versions
 from engram.machine.device import choose_device
 from engram.models.build import build_method
-from engram.models.checkpoint import check_fit
+from engram.models.checkpoint import fill
 from engram.recipes.schema import recipe_from_saved
 
 if TYPE_CHECKING:
@@ -240,8 +240,7 @@ def _weights(engine: Engine) -> bytes:
 
 def _fill(module: torch.nn.Module, weights: dict[str, Tensor], prefix: str, where: str) -> None:
     own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-    check_fit(module.state_dict(), own, f"the weights beside {where} do not fit")
-    module.load_state_dict(own)
+    fill(module, own, f"the weights beside {where} do not fit")
 
 
 def _smallest(value: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ def see_labelled(
     kept = [place for place in range(len(X)) if place not in left_out]
     digests = [_short(found) for found in side_by_side(_content, [X[i] for i in kept])]
     files = [(digest, X[i]) for digest, i in zip(digests, kept, strict=True) if isinstance(X[i], str | Path)]
-    _note_places([(digest, str(Path(file).absolute())) for digest, file in files])
+    _keep("places", "REPLACE", [(digest, str(Path(file).absolute())) for digest, file in files])
     return items, [labels[place] for place in kept], torch.tensor(digests, dtype=torch.int64)
 
 
@@ -74,17 +74,6 @@ def lying_at(digests: Sequence[int]) -> dict[int, Path]:
     except (OSError, sqlite3.Error):
         return {}
     return {digest: file for digest, file in found.items() if _short(_content(file)) == digest}
-
-
-def _note_places(places: Sequence[tuple[int, str]]) -> None:
-    if not places:
-        return
-    try:
-        with closing(_opened()) as store, store:
-            store.executemany("INSERT OR REPLACE INTO places VALUES (?, ?)", places)
-            store.execute(TRIM.replace("features", "places"), (MOST,))
-    except (OSError, sqlite3.Error, UnicodeError):  # a name that is no UTF-8
-        return  # then a page shows no remembered pictures, nothing else
 
 
 def _short(content: bytes) -> int:
@@ -110,7 +99,11 @@ def _chunk(engine: Engine, X: Sequence[Any], places: range, unreadable: Unreadab
             warnings.warn(NO_DRAWINGS, EngramWarning, stacklevel=4)
         seen += engine.see(batch)
     fresh = dict(zip((place for place in new if place not in left_out), seen, strict=True))
-    _keep({keys[place]: row for place, row in fresh.items() if keys[place]})
+    _keep(
+        "features",
+        "IGNORE",
+        [(keys[p], row.numpy().astype(np.float32).tobytes()) for p, row in fresh.items() if keys[p]],
+    )
     rows |= fresh
     return [rows[place] for place in places if place in rows]
 
@@ -168,13 +161,13 @@ def _recalled(keys: dict[int, bytes]) -> dict[int, Tensor]:
     return found
 
 
-def _keep(rows: dict[bytes, Tensor]) -> None:
+def _keep(table: str, met: str, rows: Sequence[tuple[Any, Any]]) -> None:
+    """Rows of a table, the oldest of which go; ``met`` says what becomes of one that is there."""
     if not rows:
         return
     try:
         with closing(_opened()) as store, store:
-            values = [(key, row.numpy().astype(np.float32).tobytes()) for key, row in rows.items()]
-            store.executemany("INSERT OR IGNORE INTO features VALUES (?, ?)", values)
-            store.execute(TRIM, (MOST,))
-    except (OSError, sqlite3.Error):
-        return  # a cache that cannot be written costs time, nothing else
+            store.executemany(f"INSERT OR {met} INTO {table} VALUES (?, ?)", rows)
+            store.execute(TRIM.replace("features", table), (MOST,))
+    except (OSError, sqlite3.Error, UnicodeError):  # a full disk; a name that is no UTF-8
+        return  # without a cache time is lost, and a page shows no remembered pictures, nothing else

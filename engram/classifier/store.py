@@ -28,9 +28,8 @@ from torch import Tensor
 
 from engram.classifier import disk
 from engram.classifier import memory as memories
-from engram.classifier.index import Index
+from engram.classifier.index import Index, Rows
 from engram.classifier.memory import Memory, Stored, in_half
-from engram.classifier.rows import Rows
 from engram.errors import EngramError
 from engram.files import open_regular
 

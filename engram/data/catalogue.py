@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,9 +29,9 @@ class DatasetSpec:
     """Where it can be had, in plain words."""
     forms: tuple[str, ...]
     """The forms it is read in, in plain words."""
-    classes: Mapping[str, int]
+    classes: Mapping[str, int] = field(default_factory=dict)
     """Classes per split that must be there; {} where the set itself decides."""
-    images: Mapping[str, int]
+    images: Mapping[str, int] = field(default_factory=dict)
     """Images per split as published; fewer are read but told."""
     finders: tuple[Callable[[Path], Form | None], ...] = ()
     folders: tuple[str, ...] = ()
@@ -51,12 +51,7 @@ DATASETS: dict[str, DatasetSpec] = {
     spec.name: spec
     for spec in (
         DatasetSpec(
-            GLYPHS,
-            (1, 28, 28),
-            "in the box: drawn from the fonts that come with matplotlib",
-            ("no files needed",),
-            {},
-            {},
+            GLYPHS, (1, 28, 28), "in the box: drawn from the fonts that come with matplotlib", ("no files needed",)
         ),
         DatasetSpec(
             "miniimagenet",
@@ -119,8 +114,6 @@ FOLDER_SPEC = DatasetSpec(
         "class folders with splits.json or splits.csv",
         "class folders divided by seed",
     ),
-    {},
-    {},
 )
 
 

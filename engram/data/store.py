@@ -20,7 +20,7 @@ from torch import Tensor
 
 from engram.data.rows import RowFile, shares
 from engram.errors import EngramError
-from engram.files import UNPACKING, open_regular, read_json
+from engram.files import UNPACKING, open_regular, read_versioned
 from engram.structure import structure
 
 STORE_VERSION = 1
@@ -175,14 +175,8 @@ class Store:
     def open(cls, folder: Path) -> Store:
         """Open a built store in milliseconds: files are mapped, not read."""
         try:
-            raw = read_json(folder / "store.json")
-            if not isinstance(raw, dict) or not isinstance(raw.get("version"), int):
-                raise ValueError("store.json has no version")
-            if raw["version"] > STORE_VERSION:
-                raise EngramError(
-                    f"{folder}/store.json has version {raw['version']} but this Engram reads up to {STORE_VERSION}: "
-                    f"update Engram, or delete the folder to build it again"
-                )
+            way_out = "update Engram, or delete the folder to build it again"
+            raw = read_versioned(folder / FILES[-1], STORE_VERSION, way_out=way_out)
             info = structure(raw, StoreInfo, "store.json")
             mapped = _mapped(folder / "images.npy", "c")
             images = torch.from_numpy(mapped)

@@ -53,13 +53,7 @@ def _is_marked(folder: Path) -> bool:
 
 
 def build(
-    folder: Path,
-    dataset: str,
-    split: str,
-    source: SplitSource,
-    origin: str,
-    quiet: bool = False,
-    resume: bool = False,
+    folder: Path, dataset: str, split: str, source: SplitSource, origin: str, quiet: bool = False, resume: bool = False
 ) -> Store:
     """Write a store from a source with a progress bar; nothing is left behind if it fails half-way.
 

@@ -26,8 +26,7 @@ from engram.ledger import (
     record_path,
     write_record,
 )
-from engram.machine.device import kept_memory
-from engram.machine.failures import explained
+from engram.machine.device import explained, kept_memory
 from engram.machine.together import Call, together
 from engram.models.build import trusting_code
 from engram.models.features import open_stores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -229,13 +229,7 @@ def query_pairs(edges: torch.Tensor, answers: Answers) -> torch.Tensor:
 
 
 def _join(pieces: list[Outcomes]) -> Outcomes:
-    edges = [p.edge_accuracy for p in pieces if p.edge_accuracy is not None]
-    pairs = [p.query_pairs for p in pieces if p.query_pairs is not None]
-    again = [p.again for p in pieces if p.again is not None]
-    return Outcomes(
-        np.concatenate([p.labels for p in pieces]),
-        np.concatenate([p.probabilities for p in pieces]),
-        np.concatenate(edges) if edges else None,
-        np.concatenate(pairs) if pairs else None,
-        again=np.concatenate(again) if again else None,
-    )
+    """One after the other; what no piece has stays away."""
+    given = {f.name: [getattr(p, f.name) for p in pieces] for f in fields(Outcomes)}
+    joined: dict[str, Any] = {n: np.concatenate(v) for n, v in given.items() if all(part is not None for part in v)}
+    return Outcomes(**joined)

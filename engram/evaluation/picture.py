@@ -13,10 +13,9 @@ from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.source import resolve_model
-from engram.files import UNPACKING, open_regular
+from engram.files import UNPACKING, model_folder, open_regular
 from engram.machine.device import choose_device
 from engram.models.features import open_stores
-from engram.places import model_folder
 from engram.protocol import Protocol
 from engram.types import Method
 

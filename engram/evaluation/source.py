@@ -14,13 +14,13 @@ from engram.card import stated_revision
 from engram.data.store import Store
 from engram.errors import EngramError, nearest
 from engram.evaluation.encode import Encoded
+from engram.files import located
 from engram.ledger import RunRecord, new_record
 from engram.machine.device import describe_device
 from engram.methods import METHODS
-from engram.models.build import PACKAGED, PREFIX, build_method, resolve_method, revisions, start_packaged
-from engram.models.checkpoint import Checkpoint, WhichWeights, check_fit, load, load_method
+from engram.models.build import PACKAGED, build_method, resolve_method, revisions, start_packaged
+from engram.models.checkpoint import Checkpoint, WhichWeights, load, load_backbone, load_method
 from engram.models.features import features_by
-from engram.places import located
 from engram.protocol import Protocol
 from engram.recipes import Recipe, load_recipe
 from engram.recipes.protocols import validation_split
@@ -151,16 +151,17 @@ def _untrained(model: str, recipe: str | None, on_features: bool) -> Source:
     if ":" not in model and model not in METHODS:
         raise EngramError(f"there is neither a run folder nor an untrained method '{model}'{nearest(model, untrained)}")
     trainable = resolve_method(model).card.trainable
-    frozen = trainable and recipe is not None and _frozen(load_recipe(recipe))
+    asked = load_recipe(recipe) if recipe is not None else None
+    frozen = trainable and asked and asked.backbone_weights and asked.train.freeze_backbone
     if trainable and not (on_features or frozen):
         own_way = ", or say trainable=False on its card" if ":" in model else ""
         raise EngramError(
             f"'{model}' is a method that must be trained first: engram train, then give its run folder{own_way}"
         )
-    if recipe is None:
+    if asked is None:
         example = f"{model}/mini_5w1s_named" if on_features else "proto_net/glyphs_5w1s"
         raise EngramError(f"'{model}' needs --recipe to say which data and tasks, such as --recipe {example}")
-    asked = own = load_recipe(recipe)
+    own = asked
     if asked.method != model:
         name = f"{model}/{asked.name.split('/')[-1]}"  # its own, or the floor would pass as the recipe's result
         own = replace(asked, name=name, method=model, method_settings={})
@@ -169,33 +170,18 @@ def _untrained(model: str, recipe: str | None, on_features: bool) -> Source:
 
     def build(store: Store) -> Method:
         method = build_method(own, store.image_shape, torch.device("cpu"))
-        if own.backbone_weights and len(store.image_shape) > 1:
-            _fill_backbone(method, own)
+        if own.backbone_weights and len(store.image_shape) > 1:  # to stay as they are
+            if own.backbone_weights == PACKAGED:
+                start_packaged(method, own)
+            else:
+                load_backbone(method, load(located(Path(own.backbone_weights))), own.backbone)
+            method.backbone.requires_grad_(False)
         count = sum(p.numel() for p in method.parameters() if p.requires_grad) if method.card.trainable else 0
         if count:
             raise EngramError(f"'{model}' has {count} weights that must be trained first: engram train {own.name}")
         return method
 
     return Source(build, own, asked)
-
-
-def _frozen(recipe: Recipe) -> bool:
-    return bool(recipe.backbone_weights) and recipe.train.freeze_backbone
-
-
-def _fill_backbone(method: Method, recipe: Recipe) -> None:
-    """The weights that [backbone] names, to stay as they are."""
-    if recipe.backbone_weights == PACKAGED:
-        start_packaged(method, recipe)
-    else:
-        found = load(located(Path(recipe.backbone_weights)))
-        saved, own = (
-            {name: value for name, value in tensors.items() if name.startswith(PREFIX)}
-            for tensors in (found.tensors("weights"), method.state_dict())
-        )
-        check_fit(own, saved, f"the backbone in {found.folder} does not fit '{recipe.backbone}'")
-        method.load_state_dict(saved, strict=False)
-    method.backbone.requires_grad_(False)
 
 
 def check_can_answer(method: Method, protocol: Protocol) -> None:

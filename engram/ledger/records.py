@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from engram import spellings
 from engram.errors import EngramError
-from engram.files import read_json
+from engram.files import read_versioned
 from engram.ledger.content import check_content
 from engram.structure import structure
 
@@ -189,13 +189,7 @@ def write_record(folder: Path, record: RunRecord) -> Path:
 
 def read_record(path: Path) -> RunRecord:
     try:
-        raw = read_json(path)
-        if not isinstance(raw, dict) or not isinstance(raw.get("version"), int):
-            raise ValueError("it has no version")
-        if raw["version"] > LEDGER_VERSION:
-            raise EngramError(
-                f"{path} has ledger version {raw['version']} but this Engram reads up to {LEDGER_VERSION}: update it"
-            )
+        raw = read_versioned(path, LEDGER_VERSION, called="ledger version", way_out="update it")
         if (seal := raw.pop("seal", None)) and seal != _seal(raw):
             raise EngramError(
                 f"the run record {path} was changed after it was written (its seal is {seal}, its content's "

@@ -1,8 +1,9 @@
-"""The GPUs of this machine as nvidia-smi tells of them, without torch; and CUDA MPS, by which processes share one."""
+"""Memory of this machine, and its GPUs as nvidia-smi tells of them, without torch; CUDA MPS, by which runs share it."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,14 @@ def asked_of_smi(*fields: str) -> list[list[str]] | None:
         names = [name.strip() for name in visible.split(",") if name.strip()]
         rows = [row for name in names for row in rows if row[0] == name or row[1].startswith(name)]
     return [row[2:] for row in rows]
+
+
+def available_memory() -> int:
+    """Bytes of this machine that new work can have; those count too that only keep files at hand."""
+    try:
+        return 1024 * int(re.findall(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())[0])
+    except (OSError, IndexError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def free_memory() -> list[float]:

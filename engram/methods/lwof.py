@@ -81,10 +81,7 @@ class Lwof(EmbeddingMethod):
     def __init__(self, backbone: nn.Module, config: LwofConfig) -> None:
         super().__init__(backbone, config)
         check_within(config, n_base_classes=2)
-        check_settings(
-            config,
-            ("scale", config.scale > 0, "it must be above 0"),
-        )
+        check_settings(config, ("scale", config.scale > 0, "it must be above 0"))
         width = prod(backbone.out_shape)  # type: ignore[arg-type]
         self.base_weights = random_weights(config.n_base_classes, width)
         self.scale = nn.Parameter(torch.tensor(config.scale))

@@ -74,10 +74,7 @@ class ParamPredict(EmbeddingMethod):
     def __init__(self, backbone: nn.Module, config: ParamPredictConfig) -> None:
         super().__init__(backbone, config)
         check_within(config, n_base_classes=2)
-        check_settings(
-            config,
-            ("mean_share", 0 <= config.mean_share <= 1, "it lies from 0 to 1"),
-        )
+        check_settings(config, ("mean_share", 0 <= config.mean_share <= 1, "it lies from 0 to 1"))
         width = prod(backbone.out_shape)  # type: ignore[arg-type]
         self.predict_weights = ActivationMap(width, config.activation)
         self.register_buffer("mean_activation", torch.zeros(config.n_base_classes, width))

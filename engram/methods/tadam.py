@@ -19,16 +19,7 @@ from engram.card import REVISIONS
 from engram.errors import EngramError, check_settings, check_within
 from engram.nn.backbones.contract import vector_width
 from engram.nn.heads import class_means
-from engram.types import (
-    Episode,
-    History,
-    LossTerms,
-    Method,
-    MethodCard,
-    Objective,
-    Prediction,
-    TrainBatch,
-)
+from engram.types import Episode, History, LossTerms, Method, MethodCard, Objective, Prediction, TrainBatch
 
 ANNEALING, PERIODS = 0.9, 20
 """a step learns base classes with a probability of 0.9, and a tenth less in each twentieth of training"""
@@ -49,10 +40,7 @@ class TadamConfig:
 
     def __post_init__(self) -> None:
         check_within(self, n_base_classes=2, film_decay=0)
-        check_settings(
-            self,
-            ("alpha", self.alpha > 0, "it must be above 0"),
-        )
+        check_settings(self, ("alpha", self.alpha > 0, "it must be above 0"))
 
 
 class ResidualMlp(nn.Module):

@@ -21,16 +21,26 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
 from engram import spellings
 from engram.errors import EngramError
-from engram.files import read_bytes, read_json
-from engram.models.build import build_method, check_code
-from engram.models.rounding import restored
-from engram.models.run_folder import FOLDER, choose, last_step, numbered, publish, remove, way_out
-from engram.models.run_state import FORMAT_VERSION, Chosen, RunState, checked_state
-from engram.places import located
+from engram.files import located, read_bytes, read_versioned
+from engram.models.build import PREFIX, build_method, check_code
+from engram.models.run_folder import (
+    FOLDER,
+    FORMAT_VERSION,
+    Chosen,
+    RunState,
+    checked_state,
+    choose,
+    last_step,
+    numbered,
+    publish,
+    remove,
+    restored,
+    way_out,
+)
 from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.types import Method
 
@@ -145,14 +155,7 @@ def load(path: Path, which: Literal["best", "last"] = "best", method: str | None
     folder = path if ((path := located(path)) / "state.json").exists() else choose(path, which)
     where = folder / "state.json"
     try:
-        raw = read_json(where)
-        if not isinstance(raw, dict) or not isinstance(raw.get("format_version"), int):
-            raise ValueError("it has no format_version")
-        if raw["format_version"] > FORMAT_VERSION:
-            raise EngramError(
-                f"{where} has format version {raw['format_version']} but this Engram reads up to {FORMAT_VERSION}: "
-                f"update Engram"
-            )
+        raw = read_versioned(where, FORMAT_VERSION, "format_version", "format version", "update Engram")
         raw = spellings.saved_today(raw)
         state = checked_state({f.name: raw[f.name] for f in fields(RunState) if f.name in raw})
         if (named := FOLDER.fullmatch(folder.name)) and int(named[2]) != state.iteration:
@@ -178,18 +181,33 @@ def load_method(
     recipe = replace(recipe, method_settings={**recipe.method_settings, **settings})
     weights = checkpoint.tensors("weights", which_weights)
     method = build_method(recipe, checkpoint.state.image_shape, device, precision, weights)
-    _fill(method, checkpoint, weights)  # whatever the run started from is not needed any more
+    fill(method, weights, _unfit(method, checkpoint))  # whatever the run started from is not needed any more
     return method.eval()
 
 
 def load_weights(method: Method, checkpoint: Checkpoint, which_weights: WhichWeights = "chosen") -> None:
     """Strictly: every name and shape must agree, else the first difference is told and nothing is changed."""
-    _fill(method, checkpoint, checkpoint.tensors("weights", which_weights))
+    fill(method, checkpoint.tensors("weights", which_weights), _unfit(method, checkpoint))
 
 
-def _fill(method: Method, checkpoint: Checkpoint, weights: Mapping[str, Tensor]) -> None:
-    check_fit(method.state_dict(), weights, f"the weights in {checkpoint.folder} do not fit {type(method).__name__}")
-    method.load_state_dict(weights)
+def load_backbone(method: Method, checkpoint: Checkpoint, name: str) -> None:
+    """The checkpoint's backbone, of whichever method, into that of ``method``, which is called ``name``."""
+    saved, own = (
+        {key: value for key, value in tensors.items() if key.startswith(PREFIX)}
+        for tensors in (checkpoint.tensors("weights"), method.state_dict())
+    )
+    check_fit(own, saved, f"the backbone in {checkpoint.folder} does not fit '{name}'")
+    method.load_state_dict(saved, strict=False)
+
+
+def _unfit(method: Method, checkpoint: Checkpoint) -> str:
+    return f"the weights in {checkpoint.folder} do not fit {type(method).__name__}"
+
+
+def fill(module: nn.Module, weights: Mapping[str, Tensor], unfit: str) -> None:
+    """Strictly; ``unfit`` begins the sentence where a name or shape differs."""
+    check_fit(module.state_dict(), weights, unfit)
+    module.load_state_dict(weights)
 
 
 def check_fit(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], sentence: str) -> None:

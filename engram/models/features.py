@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engram.data.datasets import open_split
 from engram.data.formats.folder import FolderOptions
-from engram.data.formats.form import SplitSource
+from engram.data.formats.form import SPLITS, SplitSource
 from engram.data.pixels import Crop, augment
 from engram.data.store import MIDDLE, MIRRORED, Store
 from engram.data.writing import build, check_replaceable
@@ -28,8 +28,6 @@ from engram.nn.encoder import Mirrored, Windowed
 from engram.protocol.fits import sides_of
 from engram.recipes.schema import DataSettings, Recipe
 from engram.types import Method
-
-SPLITS = ("train", "val", "test")
 
 
 @torch.no_grad()

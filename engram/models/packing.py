@@ -12,8 +12,7 @@ from engram.errors import EngramError
 from engram.machine.interruptions import RunLock
 from engram.models.build import PREFIX, build_method
 from engram.models.checkpoint import Checkpoint, RunState, WhichWeights, check_fit, load, save
-from engram.models.rounding import Bits, rounded
-from engram.models.run_folder import refuse_run
+from engram.models.run_folder import Bits, refuse_run, rounded
 
 
 def pack(run: Path, out: Path, bits: Bits = 16) -> Path:

@@ -26,14 +26,7 @@ class ContentGraph(nn.Module):
     started: Tensor
 
     def __init__(
-        self,
-        inputs: int,
-        width: int,
-        n_layers: int,
-        capacity: int,
-        bayes: bool,
-        transductive: bool,
-        reading: Reading,
+        self, inputs: int, width: int, n_layers: int, capacity: int, bayes: bool, transductive: bool, reading: Reading
     ) -> None:
         super().__init__()
         self.evidence = EvidenceGraph(inputs, width, n_layers, transductive, reading)

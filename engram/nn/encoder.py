@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from engram.errors import EngramError
-from engram.nn.kernels.compiled import compiled, may_compile
+from engram.nn.kernels.pytorch import compiled, may_compile
 
 
 class Encoder(nn.Module):

@@ -20,7 +20,7 @@ from typing import Any
 
 from engram.errors import EngramError
 from engram.page import uploads
-from engram.page.guard import Guard
+from engram.page.uploads import Guard
 
 LOOPBACK = "127.0.0.1"
 KINDS = ("imagenet", "photographs", "glyphs")

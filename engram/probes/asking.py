@@ -46,11 +46,6 @@ def double_precision() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def doubled_method(method: Method) -> Method:
-    """A copy with float64 weights; the method itself is left as it is."""
-    return deepcopy(method).double()
-
-
 def doubled(episode: Episode) -> Episode:
     """Float features in float64; images of bytes as they are."""
     if not episode.support.is_floating_point():
@@ -114,7 +109,7 @@ def most_precise(asker: Asker, episodes: Sequence[Episode]) -> Asker:
     if asker.method.card.stochastic:
         return asker
     try:
-        precise = replace(asker, method=doubled_method(asker.method), double=True)
+        precise = replace(asker, method=deepcopy(asker.method).double(), double=True)
         if any(p.log_probs.dtype is not torch.float64 for p in precise.sequence(episodes[:1])):
             return asker
         gap = float((precise.ask(episodes) - answers).abs().max())
@@ -182,12 +177,6 @@ def relabelled(episode: Episode, new: Tensor) -> Episode:
     if names is not None:
         names = torch.empty_like(names).scatter_(1, new, names)
     return replace(episode, support_labels=labels, class_names=names, hidden_labels=hidden)
-
-
-def only_tasks(episode: Episode, tasks: slice) -> Episode:
-    """Some of the tasks of a batch."""
-    chosen: Episode = episode.part(tasks)
-    return chosen
 
 
 def roll_history(history: History, tasks: int) -> History | None:

@@ -7,7 +7,7 @@ leak for each. See docs/audit.md.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,13 +19,12 @@ from engram.data.store import Store
 from engram.errors import EngramError, nearest
 from engram.evaluation.source import check_can_answer, model_name, resolve_model
 from engram.ledger import RunRecord, check_results_folder, record_path, write_record
-from engram.machine.device import kept_memory
-from engram.machine.failures import explained
+from engram.machine.device import explained, kept_memory
 from engram.machine.together import Call, together
 from engram.models.build import trusting_code
 from engram.models.features import open_stores
 from engram.options import DRAWN, AuditKeywords, AuditOptions, Drawn
-from engram.probes.asking import Asker, only_tasks
+from engram.probes.asking import Asker
 from engram.probes.catalogue import SELECTION, Finding, Verdict
 from engram.probes.exact import Streams, exact_findings
 from engram.probes.statistical import Bench, SlotOrder, statistical_findings
@@ -73,7 +72,7 @@ class AuditReport:
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """For `RunRecord.audit`."""
-        return [f.to_dict() for f in self.findings]
+        return [asdict(f) for f in self.findings]
 
 
 @torch.no_grad()
@@ -145,8 +144,8 @@ def _few_streams(asker: Asker, store: Store, protocol: Protocol, device: torch.d
     """A handful of streams to ask about, and as many to exchange their neighbours and later tasks with."""
     tasks = frozen_tasks(store, replace(protocol, n_sequences=2 * EXACT_STREAMS))
     episodes, _ = episodes_at(store, tasks, protocol.n_way, device)
-    chosen = [only_tasks(e, slice(0, EXACT_STREAMS)) for e in episodes]
-    others = [only_tasks(e, slice(EXACT_STREAMS, None)) for e in episodes]
+    chosen = [e.part(slice(0, EXACT_STREAMS)) for e in episodes]
+    others = [e.part(slice(EXACT_STREAMS, None)) for e in episodes]
     return Streams.build(asker, chosen, others, torch.Generator().manual_seed(protocol.seed))
 
 

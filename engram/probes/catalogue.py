@@ -7,8 +7,10 @@ each one asks, which claim of a method's card declares the dependence, and wheth
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Literal
 
 from engram.types import MethodCard
 
@@ -37,9 +39,6 @@ class Finding:
     @property
     def depends(self) -> bool:
         return self.effect is not None and self.bound is not None and abs(self.effect) > self.bound
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -73,20 +72,10 @@ def _sees_company(card: MethodCard) -> bool:
     return card.transductive or card.batch_norm == "task"
 
 
-def _continual(card: MethodCard) -> bool:
-    return card.continual
-
-
-def _slot_memory(card: MethodCard) -> bool:
-    return card.slot_memory
-
+_continual, _slot_memory = attrgetter("continual"), attrgetter("slot_memory")
 
 _EXACT = (
-    Probe(
-        "repeat",
-        "Asked the same again, does it answer differently?",
-        declared_by=lambda card: card.stochastic,
-    ),
+    Probe("repeat", "Asked the same again, does it answer differently?", declared_by=attrgetter("stochastic")),
     Probe("query order", "Does an answer depend on where the query stands among the queries of its task?"),
     Probe(
         "query order, earlier tasks",
@@ -125,53 +114,40 @@ _EXACT = (
 
 SELECTION = Probe("selection", "Were the weights chosen on the classes they are tested on?", opens_label_channel=True)
 
+_statistical = partial(Probe, kind="statistical", unit="accuracy")
 _STATISTICAL = (
-    Probe(
+    _statistical(
         "noise, class order",
         "After real tasks in class order, is a task of pure noise in class order answered other than by chance?",
-        "statistical",
-        "accuracy",
-        _slot_memory,
+        declared_by=_slot_memory,
         opens_label_channel=True,
     ),
-    Probe(
+    _statistical(
         "noise, shuffled",
         "After real tasks in shuffled order, is a task of pure noise answered other than by chance?",
-        "statistical",
-        "accuracy",
         opens_label_channel=True,
     ),
-    Probe(
+    _statistical(
         "class order minus shuffled",
         "Is accuracy different when the same images are listed in class order?",
-        "statistical",
-        "accuracy",
-        _slot_memory,
+        declared_by=_slot_memory,
         opens_label_channel=True,
     ),
-    Probe(
+    _statistical(
         "class balance",
         "Is accuracy different when the classes do not have equally many queries?",
-        "statistical",
-        "accuracy",
-        _sees_company,
+        declared_by=_sees_company,
     ),
-    Probe(
+    _statistical(
         "number of queries",
         "Is accuracy on the same queries different when one query per class is asked, not many?",
-        "statistical",
-        "accuracy",
-        _sees_company,
+        declared_by=_sees_company,
     ),
-    Probe(
-        "gain from the past", "Does the past change accuracy on the last task?", "statistical", "accuracy", _continual
-    ),
-    Probe(
+    _statistical("gain from the past", "Does the past change accuracy on the last task?", declared_by=_continual),
+    _statistical(
         "own past against foreign",
         "Is accuracy on the last task different with its own past than with another stream's?",
-        "statistical",
-        "accuracy",
-        _continual,
+        declared_by=_continual,
     ),
 )
 

@@ -14,7 +14,6 @@ from engram.probes.asking import (
     compare,
     cyclic_order,
     most_precise,
-    only_tasks,
     relabelled,
     roll_history,
     with_query_order,
@@ -159,7 +158,7 @@ def company(streams: Streams) -> Finding:
 def other_tasks(streams: Streams) -> Finding:
     """The first stream of the batch: its neighbours exchanged for others, and then taken away."""
     exchanged = [_first_of(e, o) for e, o in zip(streams.episodes, streams.others, strict=True)]
-    alone = [only_tasks(e, slice(0, 1)) for e in streams.episodes]
+    alone = [e.part(slice(0, 1)) for e in streams.episodes]
     afters = [streams.asker.ask(episodes, arm=1)[:, :, :1] for episodes in (exchanged, alone)]
     findings = [streams.judge("other tasks of the batch", streams.whole[:, :, :1], after) for after in afters]
     return max(findings, key=lambda f: (f.effect or 0.0) - (f.bound or 0.0))

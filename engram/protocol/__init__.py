@@ -18,18 +18,6 @@ from engram.protocol.keys import (
 )
 
 __all__ = [
-    "ASKED",
-    "CHOICES",
-    "CLASS_ORDER_MARK",
-    "DEFAULTS",
-    "KEYS",
-    "LATER",
-    "NOT_DRAWN",
-    "Holdings",
-    "Key",
-    "Protocol",
-    "Tasks",
-    "agrees",
-    "below_least",
-    "describe_protocol",
-]
+    "ASKED", "CHOICES", "CLASS_ORDER_MARK", "DEFAULTS", "KEYS", "LATER", "NOT_DRAWN", "Holdings", "Key", "Protocol",
+    "Tasks", "agrees", "below_least", "describe_protocol",
+]  # fmt: skip

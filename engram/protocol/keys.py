@@ -153,11 +153,7 @@ class Protocol(Tasks):
         later=True,
     )
     window: str = _key(
-        "",
-        "CROP:SIZE: the encoder sees the middle CROP x CROP pixels of each image enlarged to SIZE x SIZE, as 76:92",
-        words="middle of each image enlarged ({})",
-        drawn=False,
-        later=True,
+        "", "CROP:SIZE enlarges the middle CROP x CROP pixels", words="middle enlarged ({})", drawn=False, later=True
     )
     batch_norm: str = _key(
         "running",

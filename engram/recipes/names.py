@@ -101,8 +101,4 @@ def _ruled_words(rest: str) -> list[str]:
 
 def _flat(recipe: Recipe) -> dict[str, Any]:
     """Every setting that decides the result under its dotted key."""
-    saved = recipe.to_dict()
-    method = {"name": recipe.method, **recipe.method_settings}
-    backbone = {"name": recipe.backbone, "weights": recipe.backbone_weights, **recipe.backbone_settings}
-    tables = {**{t: saved[t] for t in ("data", "train", "test")}, "method": method, "backbone": backbone}
-    return {f"{table}.{key}": value for table, settings in tables.items() for key, value in settings.items()}
+    return {f"{table}.{key}": value for table, keys in recipe.tables().items() for key, value in keys.items()}

@@ -137,6 +137,15 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """As a file of one's own has them."""
+        start = {"weights": self.backbone_weights} if self.backbone_weights else {}
+        return {
+            "method": {"name": self.method, **self.method_settings},
+            "backbone": {"name": self.backbone, **start, **self.backbone_settings},
+            **{table: asdict(getattr(self, table)) for table in ("data", "train", "test")},
+        }
+
     @property
     def digest(self) -> str:
         return digest_of(self.to_dict())

@@ -134,12 +134,11 @@ def measured(correct: np.ndarray, measure: str) -> np.ndarray:
 def fill(study: Study, ledger: Ledger, folder: Path, lost: Sequence[RunRecord] = ()) -> dict[tuple[str, str], Filled]:
     """(row, column) -> the cell: scale paper where it is recorded, else scale short, else what to do."""
     absent = missing_recipes(study)
-    blank = [Filled(study.name, row.label, cell, None, folder, lost=_of(cell, lost)) for row, cell in study.cells()]
+    blank = []
+    for row, cell in study.cells():
+        left_out = tuple(r.run_id for r in lost if r.recipe_today in (cell.recipe, *cell.short))
+        blank.append(Filled(study.name, row.label, cell, None, folder, lost=left_out))
     return {(c.row, c.cell.column): _recorded(c, ledger, absent) or _missing(c, study, ledger, absent) for c in blank}
-
-
-def _of(cell: Cell, records: Sequence[RunRecord]) -> tuple[str, ...]:
-    return tuple(r.run_id for r in records if r.recipe_today in (cell.recipe, *cell.short))
 
 
 def _recorded(blank: Filled, ledger: Ledger, absent: Mapping[str, str]) -> Filled | None:

@@ -36,6 +36,10 @@ class PositionCurve:
     at: Sequence[float] = ()
     """iterations of training; () = positions 1, 2, ... of a stream"""
 
+    @classmethod
+    def of(cls, label: str, metrics: Mapping[str, Any]) -> PositionCurve:
+        return cls(label, metrics["accuracy_by_position"], metrics["interval_by_position"])
+
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
@@ -46,6 +50,10 @@ class ReliabilityCurve:
     accuracy: Sequence[float | None]
     weight: Sequence[float | None]
     ece: float
+
+    @classmethod
+    def of(cls, label: str, metrics: Mapping[str, Any]) -> ReliabilityCurve:
+        return cls(label, ece=metrics["ece"], **metrics["reliability"])
 
 
 def accuracy_by_position(curves: Sequence[PositionCurve]) -> str:
@@ -93,7 +101,7 @@ def reliability_diagram(curve: ReliabilityCurve) -> str:
             f"reliability of '{curve.label}': {len(confidence)} confidences, {len(accuracy)} accuracies and "
             f"{len(weight)} weights; they must be as many and at least 1"
         )
-    weight = np.nan_to_num(weight)
+    weight, width = np.nan_to_num(weight), 1 / len(weight)
     filled = (weight > 0) & np.isfinite(confidence) & np.isfinite(accuracy)
     share = weight / max(float(weight.sum()), 1e-12)
     figure = new_figure(290, 330)
@@ -105,7 +113,6 @@ def reliability_diagram(curve: ReliabilityCurve) -> str:
     upper.plot(confidence[filled], accuracy[filled], color=SERIES[0], linewidth=1.6, marker="o", markersize=4.5)
     upper.text(0.02, 0.98, f"ECE {curve.ece:.3f}", color=INK, va="top", weight="bold", fontsize=TEXT_SIZE)
     upper.set(xlim=(-0.02, 1.02), ylim=(-0.03, 1.03))
-    width = 1 / len(weight)
     lower.bar((np.arange(len(weight)) + 0.5) * width, share, width=width * 0.86, color=SERIES[0], alpha=0.75)
     lower.yaxis.set_major_locator(MaxNLocator(2))
     for axis in (upper.xaxis, upper.yaxis, lower.yaxis):
@@ -178,21 +185,16 @@ def _boxes(axes: Axes, groups: Sequence[np.ndarray], places: np.ndarray, width: 
 
 def position_curves(study: Study, cells: CellMap) -> list[PositionCurve]:
     """Accuracy by position of every row of a study of streams, of its first seed; one curve a row."""
-    curves = []
-    for row in study.rows:
-        shown = [cells[row.label, c.column] for c in row.cells if cells[row.label, c.column].answers]
-        for metrics in [cell.first[0].evaluation.metrics for cell in shown[:1]]:
-            if len(metrics["accuracy_by_position"]) > 1:
-                by_position = metrics["accuracy_by_position"], metrics["interval_by_position"]
-                curves.append(PositionCurve(row.label, *by_position))
-    return curves
+    rows = {row.label: [cells[row.label, c.column] for c in row.cells] for row in study.rows}
+    shown = {label: next((c for c in found if c.answers), None) for label, found in rows.items()}
+    told = {label: cell.first[0].evaluation.metrics for label, cell in shown.items() if cell}
+    return [PositionCurve.of(label, m) for label, m in told.items() if len(m["accuracy_by_position"]) > 1]
 
 
 def reliability_curves(cells: Sequence[Filled]) -> list[ReliabilityCurve]:
     """One for each recorded cell whose record keeps reliability bins."""
     found = [(f"{c.row}, {c.cell.column}", c.first[0].evaluation.metrics) for c in cells]
-    binned = [(label, metrics["reliability"], metrics["ece"]) for label, metrics in found if metrics.get("reliability")]
-    return [ReliabilityCurve(label, b["confidence"], b["accuracy"], b["weight"], ece) for label, b, ece in binned]
+    return [ReliabilityCurve.of(label, metrics) for label, metrics in found if metrics.get("reliability")]
 
 
 class CostPoint(NamedTuple):
@@ -207,10 +209,9 @@ class CostPoint(NamedTuple):
 def cost_points(cells: Sequence[Filled]) -> list[CostPoint]:
     points = []
     for cell in cells:
-        seconds = cell.first[0].training.get("seconds")
-        if seconds and cell.estimate:
+        if (seconds := cell.first[0].training.get("seconds")) and (found := cell.estimate):
             order = cell.protocol.get("slot_order") == "class-order"
-            points.append(CostPoint(cell.row, seconds / 60, cell.estimate.mean, cell.estimate.interval, order))
+            points.append(CostPoint(cell.row, seconds / 60, found.mean, found.interval, order))
     return sorted(points, key=lambda p: (p.minutes, p.accuracy))
 
 

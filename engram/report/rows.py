@@ -18,7 +18,7 @@ from engram.ledger import Evaluation, Ledger, RunRecord, correctness, newest, re
 from engram.protocol import agrees, describe_protocol
 from engram.recipes.protocols import protocols_of
 from engram.report.table import Column, Table, percent, points, shown_positions
-from engram.studies.published import Published, published_figures
+from engram.studies.claims import Published, published_figures
 
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
 LOST = "per-task results cannot be read"

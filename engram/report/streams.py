@@ -7,7 +7,7 @@ per-task results beside the records, not from two rounded means.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +15,7 @@ from engram.card import system_name
 from engram.ledger import Answer, Evaluation, Ledger, RunRecord, newest
 from engram.protocol import Protocol, agrees
 from engram.report.rows import gap_text, linked, paired
-from engram.report.table import Column, Table, percent
+from engram.report.table import Column, Row, Table, percent
 
 PARTS = ("table", "paired", "calibration")
 NO_STREAMS = "No streams are recorded yet."
@@ -155,6 +155,11 @@ PAIRS = (
 """without names the prototype memory knows the stream's mean alone: what a task on its own gives"""
 
 
+def _where(cell: Callable[[Row], StreamCell]) -> tuple[Column[Row], Column[Row]]:
+    """The columns that every table of streams begins with."""
+    return Column("Stream", lambda row: cell(row).names), Column("Encoder", lambda row: cell(row).backbone)
+
+
 def late_table(records: Sequence[RunRecord], runs: str) -> Table[dict[int, StreamCell]]:
     """A row for each system, encoder and kind of stream, a column for each T."""
     rows: dict[tuple[Any, ...], dict[int, StreamCell]] = {}
@@ -168,8 +173,7 @@ def late_table(records: Sequence[RunRecord], runs: str) -> Table[dict[int, Strea
         return Column(f"T = {length}", lambda cells: cells[length].late(runs) if length in cells else "", right=True)
 
     columns = (
-        Column("Stream", lambda cells: one(cells).names),
-        Column("Encoder", lambda cells: one(cells).backbone),
+        *_where(one),
         Column("System", lambda cells: one(cells).label),
         Column("Recipe", lambda cells: f"`{one(cells).record.recipe_name}`"),
         *map(late, LENGTHS),
@@ -199,8 +203,7 @@ def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table
             if first and second and first.questions == second.questions:
                 rows.append(Paired(first, second, paired(first.evaluation, second.evaluation, folder, True)))
     columns: tuple[Column[Paired], ...] = (
-        Column("Stream", lambda p: p.first.names),
-        Column("Encoder", lambda p: p.first.backbone),
+        *_where(lambda p: p.first),
         Column("First minus second", lambda p: p.words),
         Column("T", lambda p: str(p.first.length), right=True),
         Column("Difference", lambda p: gap_text(p.found), right=True),
@@ -225,8 +228,7 @@ def calibration_table(records: Sequence[RunRecord], runs: str) -> Table[StreamCe
         return Column(f"Task {first}" if first == last else f"Tasks {first} to {last}", text, right=True)
 
     columns: tuple[Column[StreamCell], ...] = (
-        Column("Stream", lambda cell: cell.names),
-        Column("Encoder", lambda cell: cell.backbone),
+        *_where(lambda cell: cell),
         Column("System", lambda cell: linked(cell.label, cell.record, runs)),
         *(stretch(*both) for both in STRETCHES),
     )

@@ -12,10 +12,10 @@ from rich.console import Console
 from engram.errors import EngramError
 from engram.ledger import check_results_folder
 from engram.reproduction.display import duration, show_plan
+from engram.reproduction.local import run_here
 from engram.reproduction.packing import Packing, count_of, rooms_of
 from engram.reproduction.plan import Place, Plan, make_plan
 from engram.reproduction.process import Reproduced
-from engram.reproduction.side_by_side import run_here
 from engram.studies.checks import check_recipes
 from engram.studies.schema import ScaleName, Study, load_study, studies_called
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rich.console import Console
 
 from engram.errors import EngramError
-from engram.machine.cards import free_memory
+from engram.machine.cards import available_memory, free_memory
 from engram.report.table import Column, Table
 from engram.reproduction.plan import Place, Plan, Planned
 
@@ -67,7 +66,7 @@ def rooms_of(place: Place, per_gpu: str) -> list[Room]:
     if asked and asked > cores:
         raise EngramError(f"--per-gpu {asked} but this machine has no GPU and {cores} cores: use {cores} or fewer")
     threads = 0 if "OMP_NUM_THREADS" in os.environ else max(1, cores // (asked or cores))
-    return [Room("cpu", available_memory(), asked or cores, threads)]
+    return [Room("cpu", available_memory() / 2**20, asked or cores, threads)]
 
 
 def count_of(per_gpu: str) -> int:
@@ -77,14 +76,6 @@ def count_of(per_gpu: str) -> int:
     if not per_gpu.isdecimal() or int(per_gpu) < 1:
         raise EngramError(f"--per-gpu {per_gpu} but it is a number of runs, at least 1, or auto")
     return int(per_gpu)
-
-
-def available_memory() -> float:
-    """MiB that new processes can have."""
-    for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else ():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) / 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def part_of(planned: Planned, room: Room, per_gpu: str) -> Part:

@@ -11,9 +11,8 @@ from typing import Any, Literal
 from engram.data.catalogue import find_form
 from engram.data.formats.folder import FolderOptions
 from engram.errors import EngramError
-from engram.files import read_json
+from engram.files import located, read_json
 from engram.ledger import Answer, Ledger, conflicts, trusted_records
-from engram.places import located
 from engram.recipes.protocols import Ask
 from engram.reproduction.estimate import START, StepTimes, Use
 from engram.studies.jobs import Job, jobs_of

@@ -1,15 +1,16 @@
-"""Claims of the paper as data: a sentence, where it stands, and the tests that decide it."""
+"""What papers say, as data: claims, a sentence each with where it stands and what decides it; and figures by recipe."""
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from engram.errors import EngramError, nearest
+from engram.files import read_toml
 from engram.structure import structure
-from engram.studies.schema import CLAIMS, STUDIES_FOLDER, Study
+from engram.studies.schema import CLAIMS, STUDIES_FOLDER, Cell, Study, load_study, study_names
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Claim:
 
 def load_claims(studies: dict[str, Study], path: Path = STUDIES_FOLDER / f"{CLAIMS}.toml") -> list[Claim]:
     """The claims, each test checked against the rows and columns of its study."""
-    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    raw = read_toml(path, "list of claims")
     claims = []
     for number, table in enumerate(raw["claim"], 1):
         where = f"{path.name} [[claim]] {number}"
@@ -68,3 +69,26 @@ def _check(test: ClaimTest, studies: dict[str, Study], where: str) -> None:
             raise EngramError(
                 f"{where}: {test.study} has no cell '{row}', '{column}'{nearest(row, {r for r, _ in cells})}"
             )
+
+
+class Published(NamedTuple):
+    table: str
+    """``Table 1``"""
+    cell: Cell
+
+
+@cache
+def published_figures() -> dict[str, Published]:
+    """Recipe -> figure. A cell that names it in ``beside`` goes first, then one whose recipe it is, then ``short``.
+
+    Of several such cells the first one counts, in the order of the tables.
+    """
+    studies = [load_study(name) for name in study_names()]
+    cells = [Published(s.title.partition(":")[0], cell) for s in studies for _, cell in s.cells() if cell.paper]
+    found: dict[str, Published] = {}
+    for key in ("beside", "recipe", "short"):
+        for published in cells:
+            names = getattr(published.cell, key)
+            for name in (names,) if isinstance(names, str) else names:
+                found.setdefault(name, published)
+    return found

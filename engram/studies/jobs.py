@@ -60,17 +60,12 @@ def jobs_of(studies: Iterable[Study], scale: ScaleName, seeds: Sequence[int] = (
         missing = missing_recipes(study)
         absent |= missing
         for _, cell in study.cells():
-            for name in _runnable(cell, scale, missing):
+            for name in [n for n in cell.recipes(scale) if n not in missing][:1]:  # the first that exists
                 for seed in seeds or study.scale(scale).seeds:
                     for job in _cell_jobs(study, cell, name, seed, scale):
                         known = jobs.get(job.key)
                         jobs[job.key] = _merged(known, job) if known else job
     return list(jobs.values()), absent
-
-
-def _runnable(cell: Cell, scale: ScaleName, missing: dict[str, str]) -> list[str]:
-    """The first recipe of the scale that exists."""
-    return [name for name in cell.recipes(scale) if name not in missing][:1]
 
 
 def recipe_called(name: str) -> Recipe:

@@ -5,13 +5,12 @@ This file says which keys it may have and what they mean. A row's settings hold 
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from engram.errors import EngramError, nearest
-from engram.files import read_text
+from engram.files import read_toml
 from engram.structure import structure
 from engram.studies.checks import check_study
 
@@ -158,27 +157,10 @@ def study_from_dict(raw: dict[str, Any], name: str, where: str, own: bool = Fals
         for n, table in enumerate(_tables(raw, "compare", where), 1)
     ]
     plain: dict[str, Any] = {k: raw[k] for k in ("title", "description", "kind", "columns") if k in raw}
-    heading = structure(plain, _Heading, where)
-    study = Study(
-        name=name,
-        rows=rows,
-        comparisons=tuple(pairs),
-        where=where,
-        own=own,
-        short=scales["short"],
-        paper=scales["paper"],
-        **vars(heading),
-    )
+    heading = structure({**plain, "name": name, "rows": (), "where": where, "own": own}, Study, where)
+    study = replace(heading, rows=rows, comparisons=tuple(pairs), short=scales["short"], paper=scales["paper"])
     check_study(study)
     return study
-
-
-@dataclass
-class _Heading:
-    title: str
-    columns: tuple[str, ...]
-    kind: Literal["table", "training", "stream"] = "table"
-    description: str = ""
 
 
 def _row(table: dict[str, Any], where: str) -> Row:
@@ -188,18 +170,7 @@ def _row(table: dict[str, Any], where: str) -> Row:
         for n, cell in enumerate(_tables(table, "cells", where), 1)
     )
     own = {key: value for key, value in table.items() if key not in (*INHERITED, "cells")}
-    return structure(own, _RowHeading, where).with_cells(cells)
-
-
-@dataclass
-class _RowHeading:
-    label: str
-    group: str = ""
-    backbone: str = ""
-    note: str = ""
-
-    def with_cells(self, cells: tuple[Cell, ...]) -> Row:
-        return Row(self.label, cells, self.group, self.backbone, self.note)
+    return replace(structure({**own, "cells": ()}, Row, where), cells=cells)
 
 
 def _cell(table: dict[str, Any], where: str) -> Cell:
@@ -228,13 +199,7 @@ def load_study(name_or_path: str) -> Study:
         path = STUDIES_FOLDER / f"{name}.toml"
         if name not in study_names():
             raise EngramError(f"there is no study '{name_or_path}'{nearest(name, [*study_names(), 'all'])}")
-    try:
-        raw = tomllib.loads(read_text(path))
-    except OSError as error:
-        raise EngramError(f"the study {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EngramError(f"the study {path} is not valid TOML: {error}") from error
-    return study_from_dict(raw, path.stem, path.name, own)
+    return study_from_dict(read_toml(path, "study"), path.stem, path.name, own)
 
 
 def studies_called(name: str) -> list[str]:

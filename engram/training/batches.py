@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from engram.data.store import Store
 from engram.processes import ALL, Share
 from engram.protocol import Protocol
 from engram.training.ahead import Ahead
-from engram.types import Episode, TrainBatch
+from engram.types import Episode, TrainBatch, in_one_call
 
 
 def check_ranges(store: Store, protocol: Protocol, ranges: Mapping[str, tuple[int, int]]) -> None:
@@ -100,14 +101,7 @@ class BatchSource:
         """All images of all steps in one call."""
         if self.augmentation == "none":
             return episodes
-        images = [part.flatten(0, 1) for e in episodes for part in (e.support, e.query)]
-        sizes = [len(i) for i in images]
-        parts = iter(self._changed(torch.cat(images), sizes, self.of_sequences).split(sizes))
-
-        def unfold(part: Tensor) -> Tensor:
-            return next(parts).unflatten(0, part.shape[:2])
-
-        return tuple(replace(e, support=unfold(e.support), query=unfold(e.query)) for e in episodes)
+        return tuple(in_one_call(partial(self._changed, share=self.of_sequences), episodes))
 
     def _changed(self, images: Tensor, sizes: Sequence[int], share: Share) -> Tensor:
         """Augmented as they would be among those of all processes."""

@@ -17,17 +17,8 @@ from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.bench import with_tests
 from engram.evaluation.evaluate import Result, evaluate
-from engram.ledger import (
-    RunRecord,
-    check_results_folder,
-    new_record,
-    read_ledger,
-    record_path,
-    run_stem,
-    write_record,
-)
-from engram.machine.device import describe_device, kept_memory
-from engram.machine.failures import explain
+from engram.ledger import RunRecord, check_results_folder, new_record, read_ledger, record_path, run_stem, write_record
+from engram.machine.device import describe_device, explain, kept_memory
 from engram.machine.together import Call, together
 from engram.models.build import resolve_method, revisions, trusting_code
 from engram.models.checkpoint import load
@@ -37,18 +28,13 @@ from engram.options import TrainKeywords, TrainOptions
 from engram.processes import LostProcessError
 from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.recipes.protocols import protocols_of, validation_split
-from engram.training.limits import Limits, Running
 from engram.training.loop import OnValidation, TrainOutcome
 from engram.training.loop import train as run_loop
-from engram.training.placing import Room
+from engram.training.running import Limits, Room, Running
 from engram.training.start import count_base_classes
 from engram.training.trained_run import TrainedRun
 
-CHANGES = {
-    "train": ("seed", "iterations", "precision"),
-    "data": ("dataset",),
-    "recipe": ("backbone", "method"),
-}
+CHANGES = {"train": ("seed", "iterations", "precision"), "data": ("dataset",), "recipe": ("backbone", "method")}
 """what a call may change of a recipe, by the table it stands in"""
 
 

@@ -20,9 +20,8 @@ from engram.machine.device import DeviceUse
 from engram.machine.interruptions import RunLock, StopRequest
 from engram.nn import kernels
 from engram.recipes.schema import Recipe
-from engram.training.fast_arithmetic import fast_arithmetic
-from engram.training.limits import USUAL, WHOLE, Limits, Running
 from engram.training.progress import Display, Pace, ScalarLog
+from engram.training.running import USUAL, WHOLE, Limits, Running, fast_arithmetic
 from engram.training.start import start, start_teacher
 from engram.training.trainer import Trainer
 from engram.types import Method
@@ -72,10 +71,9 @@ def train(
     """
     classes = recipe.data.train_classes
     stores = {split: store.classes(classes) if split == "train" else store for split, store in stores.items()}
-    how = running.precision, running.plain, running.micro_batch, running.store_memory
     is_first = processes.is_first()  # the one that locks, writes and shows
     with processes.agreed():
-        trainer = Trainer(recipe, stores, Path(run_folder), device, *how)
+        trainer = Trainer(recipe, stores, Path(run_folder), device, running)
         if not resume:  # a resumed run has weights of its own
             trainer.start |= start(trainer.method, recipe, stores["train"])
         trainer.start |= start_teacher(trainer.method, recipe, stores["train"])

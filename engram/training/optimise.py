@@ -34,31 +34,16 @@ def build_optimiser(method: Method, settings: TrainSettings, device: torch.devic
             f"--recipe RECIPE asks it as it is"
         )
     optimiser: Optimizer
+    shared: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay, "fused": True}
     if settings.optimiser == "adam":
         first, second = settings.betas or (0.9, 0.999)
-        optimiser = Adam(
-            groups,
-            lr=settings.learning_rate,
-            betas=(first, second),
-            weight_decay=settings.weight_decay,
-            fused=True,
-            capturable=captured,
-        )
+        optimiser = Adam(groups, betas=(first, second), capturable=captured, **shared)
     else:
-        optimiser = SGD(
-            groups,
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            nesterov=settings.nesterov,
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
+        optimiser = SGD(groups, momentum=settings.momentum, nesterov=settings.nesterov, **shared)
     for group in optimiser.param_groups:
         group["initial_lr"] = float(group["lr"])
-        if captured:
-            group["lr"] = torch.tensor(
-                group["initial_lr"], dtype=torch.float32, device=device
-            )  # as fused kernels read it
+        if captured:  # as fused kernels read it
+            group["lr"] = torch.tensor(group["initial_lr"], dtype=torch.float32, device=device)
     return optimiser
 
 

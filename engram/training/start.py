@@ -10,10 +10,10 @@ import torch
 from engram import processes
 from engram.data.store import Store
 from engram.errors import EngramError
+from engram.files import located
 from engram.models import checkpoint as checkpoints
-from engram.models.build import PACKAGED, PREFIX, resolve_method, revisions, start_packaged
+from engram.models.build import PACKAGED, resolve_method, revisions, start_packaged
 from engram.models.checkpoint import Checkpoint
-from engram.places import located
 from engram.recipes import Recipe, maker_of
 from engram.types import Method
 
@@ -57,12 +57,7 @@ def start_backbone(method: Method, recipe: Recipe) -> str:
             f"the backbone in {found.folder} was trained with norm_start '{started}' but {recipe.name} [train] has "
             f"'{asked}': use '{started}'"
         )
-    saved, own = (
-        {name: value for name, value in tensors.items() if name.startswith(PREFIX)}
-        for tensors in (found.tensors("weights"), method.state_dict())
-    )
-    checkpoints.check_fit(own, saved, f"the backbone in {found.folder} does not fit '{recipe.backbone}'")
-    method.load_state_dict(saved, strict=False)
+    checkpoints.load_backbone(method, found, recipe.backbone)
     return _digest(found)
 
 

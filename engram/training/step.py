@@ -15,8 +15,8 @@ from engram import processes
 from engram.errors import EngramError
 from engram.processes import Message
 from engram.recipes.schema import TrainSettings
-from engram.training.average import Average
 from engram.training.batches import BatchSource, micro_batches
+from engram.training.choosing import Average
 from engram.training.optimise import build_optimiser, clip_groups, step_by_chance
 from engram.types import Method, Objective, TrainBatch
 

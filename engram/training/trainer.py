@@ -21,12 +21,10 @@ from engram.models.build import build_method, revisions
 from engram.models.run_folder import last_step
 from engram.recipes.protocols import training_protocol, training_ranges, validation_protocol, validation_split
 from engram.recipes.schema import Recipe
-from engram.training.as_it_came import AsItCame
-from engram.training.average import Average, ask_both
 from engram.training.batches import BatchSource, check_ranges, random_state, restore_random_state
-from engram.training.distributed import seed_step, share_out
+from engram.training.choosing import AsItCame, Average, ask_both
 from engram.training.optimise import learning_rate_factor, pack_optimisers, set_learning_rate, unpack_optimisers
-from engram.training.placing import Room
+from engram.training.running import USUAL, Room, Running, seed_step, share_out
 from engram.training.start import check_base_classes, check_same_run
 from engram.training.step import Stepper, Update
 from engram.training.window import LOWER_RATE, LossWindow
@@ -36,21 +34,13 @@ class Trainer:
     """Built without touching the disk; `begin` then starts a run in its folder or goes on with the one there."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        stores: Mapping[str, Store],
-        folder: Path,
-        device: torch.device,
-        precision: str | None = None,
-        plain: bool = False,
-        micro_batch: int = 0,
-        store_memory: str | None = None,
+        self, recipe: Recipe, stores: Mapping[str, Store], folder: Path, device: torch.device, running: Running = USUAL
     ) -> None:
         chosen_on = validation_split(recipe)
         if absent := sorted({"train", chosen_on} - set(stores)):
             raise EngramError(f"training needs the splits train and {chosen_on} but {absent[0]} was not given")
         self.recipe, self.settings, self.stores, self.folder, self.device = recipe, recipe.train, stores, folder, device
-        self.method = build_method(recipe, stores["train"].image_shape, device, precision)
+        self.method = build_method(recipe, stores["train"].image_shape, device, running.precision)
         if not self.method.card.trainable:
             raise EngramError(f"method '{recipe.method}' has nothing to train: bench it directly")
         self.revision = len(revisions(recipe))
@@ -59,14 +49,14 @@ class Trainer:
         self.shares = share_out(recipe, self.method)
         if self.settings.freeze_backbone:
             self.method.backbone.requires_grad_(False)
-        self.captured = device.type == "cuda" and not plain and not self.settings.head_first
-        self.update = Update(self.method, self.settings, device, self.captured, micro_batch)
+        self.captured = device.type == "cuda" and not running.plain and not self.settings.head_first
+        self.update = Update(self.method, self.settings, device, self.captured, running.micro_batch)
         self.protocol = training_protocol(recipe).for_store(stores["train"])
         check_ranges(stores["train"], self.protocol, training_ranges(recipe))
         self.validation = validation_protocol(recipe, self.method.card.batch_norm).for_store(stores[chosen_on])
         for protocol in (self.protocol, self.validation):
             check_can_answer(self.method, protocol)
-        self.room, self.window, self.run_id = Room(device, store_memory), LossWindow(), new_run_id()
+        self.room, self.window, self.run_id = Room(device, running.store_memory), LossWindow(), new_run_id()
         self.iteration = self.first_iteration = self.best_iteration = 0
         self.saved = self.validated = -1
         self.resumed_from, self.learning_rate = "", self.settings.learning_rate

@@ -11,6 +11,7 @@ import pytest
 from killing import disk_full_at
 
 from engram.classifier import disk
+from engram.classifier.disk import Turn
 from engram.errors import EngramError
 
 
@@ -52,3 +53,26 @@ def test_a_folder_in_which_nothing_was_written_does_not_stay(tmp_path: Path) -> 
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(EngramError, match="file could not be written"), disk.one_writer(tmp_path / "file"):
         pass
+
+
+def test_one_thread_at_a_time_and_none_in_a_forked_process() -> None:
+    turn, count = Turn(), 0
+
+    def one_more(_: int) -> None:
+        nonlocal count
+        with turn, turn:
+            before = count
+            for _ in range(100):
+                pass
+            count = before + 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one_more, range(400)))
+    assert count == 400
+    with ThreadPoolExecutor(1) as pool:
+        with turn:
+            assert pool.submit(lambda: turn._lock.acquire(blocking=False)).result() is False
+            if not (child := os.fork()):
+                with turn:
+                    os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from engram.classifier import FewShotClassifier, index, memory, reading
 from engram.classifier.engine import Engine
+from engram.classifier.index import Rows
 from engram.classifier.memory import Memory, nothing
-from engram.classifier.rows import Rows
 from engram.methods import METHODS
 from engram.recipes import load_recipe
 

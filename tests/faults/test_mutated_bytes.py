@@ -24,6 +24,7 @@ from drawn import pictures
 from fuzzing import damaged, failures
 from pickled import IMAGES, dump
 from PIL import Image
+from test_choosing import STORE, answered
 from test_import_public import FIXTURES, ruled_tensor
 from toy_project import RECIPE as RECIPE_TEXT
 from toy_run import RECIPE, changed, go, make_stores
@@ -36,16 +37,17 @@ from engram.data.formats.images import decode_image
 from engram.data.formats.shards import find_shards
 from engram.data.sharding import write_store
 from engram.data.store import Store
+from engram.files import WEIGHTS
 from engram.import_public import convert
 from engram.ledger import Ledger, new_record, trusted_records, write_record
 from engram.ledger.per_task import write_tasks
 from engram.ledger.records import Evaluation, readable
 from engram.models.checkpoint import Checkpoint, load, load_method
 from engram.models.features import open_stores, write_features
-from engram.places import WEIGHTS
 from engram.protocol import Protocol
 from engram.recipes import check_recipe, load_recipe, recipe_text
 from engram.studies.schema import STUDIES_FOLDER, load_study
+from engram.training.choosing import AS_IT_CAME, AsItCame
 
 SEED = int(os.environ.get("ENGRAM_FAULTS_SEED", 1))
 EACH = 160
@@ -95,9 +97,14 @@ def runs(root: Path) -> dict[str, Kind]:
     def answer(path: Path) -> None:
         load_method(load(boxed), torch.device("cpu"))
 
+    result = answered(np.full(len(STORE.class_sizes), 0.5))
+    AsItCame(root / "run").is_beaten(result, STORE, held=True)
     kinds = {f"checkpoint, {n}.safetensors": Kind(step / f"{n}.safetensors", restore) for n in ("weights", "random")}
     return kinds | {
         "checkpoint, state.json": Kind(step / "state.json", restore),
+        "encoder as it came, JSON": Kind(
+            root / "run" / AS_IT_CAME, lambda path: AsItCame(path.parent).is_beaten(result, STORE, held=False)
+        ),
         "box, weights.safetensors": Kind(weights, answer),
         "box, state.json": Kind(weights.with_name("state.json"), answer),
     }

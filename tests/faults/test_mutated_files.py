@@ -15,6 +15,7 @@ import torch
 from drawn import pictures
 from fuzzing import limited
 from mutated import mutations
+from test_choosing import STORE, answered
 from toy_run import RECIPE, changed, go
 
 from engram.classifier import FewShotClassifier
@@ -31,6 +32,7 @@ from engram.models.checkpoint import load
 from engram.models.features import open_stores
 from engram.protocol import Protocol
 from engram.recipes.schema import DataSettings
+from engram.training.choosing import AS_IT_CAME, AsItCame
 
 SEED = int(os.environ.get("ENGRAM_FAULTS_SEED", 1))
 MOST = int(os.environ.get("ENGRAM_FAULTS", 60))
@@ -98,6 +100,17 @@ def test_state_of_a_run_that_goes_on(run: Path, tmp_path: Path, survives: Callab
         go(tmp_path / "again", recipe, resume=True)
 
     survives(original, use, MOST // 2)
+
+
+def test_an_encoder_as_it_came(tmp_path: Path, survives: Callable[..., None]) -> None:
+    result = answered(np.full(len(STORE.class_sizes), 0.5))
+    AsItCame(tmp_path).is_beaten(result, STORE, held=True)
+
+    def use(content: Any) -> None:
+        (tmp_path / AS_IT_CAME).write_text(json.dumps(content))
+        AsItCame(tmp_path).is_beaten(result, STORE, held=False)
+
+    survives(json.loads((tmp_path / AS_IT_CAME).read_text()), use)
 
 
 def test_feature_stores(tmp_path: Path, survives: Callable[..., None]) -> None:

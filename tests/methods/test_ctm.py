@@ -1,14 +1,16 @@
 """CTM: its sizes, concentrator, projector and distances in plain loops, and what its answers may depend on."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from random_tasks import random_task
 
 from engram.errors import EngramError
 from engram.methods.ctm import Ctm, CtmConfig, Relation, distances
 from engram.nn.backbones import Flatten, build_backbone
-from engram.types import Answers, Episode, TrainBatch
+from engram.types import Episode, TrainBatch
 
 MAP, WAYS, QUERIES, WIDTH = (6, 3, 3), 3, 4, 8
 
@@ -19,11 +21,7 @@ class AsItIs(torch.nn.Identity):
     out_shape = MAP
 
 
-def episode(n_tasks: int = 2, shots: int = 2, ways: int = WAYS) -> tuple[Episode, Answers]:
-    labels = torch.stack([torch.randperm(ways * shots) % ways for _ in range(n_tasks)])
-    support, query = torch.rand(n_tasks, ways * shots, *MAP), torch.rand(n_tasks, QUERIES, *MAP)
-    answers = Answers(torch.randint(0, ways, (n_tasks, QUERIES)), torch.zeros(n_tasks, ways).long())
-    return Episode(support, labels, query, ways), answers
+episode = partial(random_task, MAP, draw=torch.rand)
 
 
 def build(**changes) -> Ctm:

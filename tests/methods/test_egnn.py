@@ -1,25 +1,23 @@
 """EGNN: the invariants of the method and the sizes of its networks."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from random_tasks import random_task
 
 from engram.errors import EngramError
 from engram.methods.egnn import Egnn, EgnnConfig
 from engram.nn.backbones import Conv4, Flatten
-from engram.types import Answers, Episode, TrainBatch
+from engram.types import TrainBatch
 
 FEATURES, WAYS, QUERIES = 6, 3, 4
 
 
-def episode(n_tasks: int = 2, shots: int = 2, ways: int = WAYS) -> tuple[Episode, Answers]:
-    labels = torch.stack([torch.randperm(ways * shots) % ways for _ in range(n_tasks)])
-    support, query = torch.randn(n_tasks, ways * shots, FEATURES), torch.randn(n_tasks, QUERIES, FEATURES)
-    answers = Answers(torch.randint(0, ways, (n_tasks, QUERIES)), torch.zeros(n_tasks, ways).long())
-    return Episode(support, labels, query, ways), answers
+episode = partial(random_task, (FEATURES,))
 
 
 def batch(steps: int = 2) -> TrainBatch:

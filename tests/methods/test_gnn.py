@@ -1,24 +1,22 @@
 """GNN: its sizes, the label kernel and one layer in plain loops, and what its answers may depend on."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from random_tasks import random_task
 
 from engram.errors import EngramError
 from engram.methods.gnn import Adjacency, Gnn, GnnConfig
 from engram.nn.backbones import Conv4, Flatten
-from engram.types import Answers, Episode, TrainBatch
+from engram.types import Episode, TrainBatch
 
 FEATURES, WAYS, QUERIES = 6, 3, 4
 
 
-def episode(n_tasks: int = 2, shots: int = 2, ways: int = WAYS) -> tuple[Episode, Answers]:
-    labels = torch.stack([torch.randperm(ways * shots) % ways for _ in range(n_tasks)])
-    support, query = torch.randn(n_tasks, ways * shots, FEATURES), torch.randn(n_tasks, QUERIES, FEATURES)
-    answers = Answers(torch.randint(0, ways, (n_tasks, QUERIES)), torch.zeros(n_tasks, ways).long())
-    return Episode(support, labels, query, ways), answers
+episode = partial(random_task, (FEATURES,))
 
 
 def build(**changes) -> Gnn:

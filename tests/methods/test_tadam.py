@@ -1,24 +1,22 @@
 """TADAM: its sizes and start, FiLM and the whole answer in plain loops, both losses' updates, and what learns first."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
+from random_tasks import random_task
 
 from engram.errors import EngramError
 from engram.methods.tadam import Tadam, TadamConfig
 from engram.nn.backbones import Flatten, build_backbone
-from engram.types import Answers, Episode, TrainBatch
+from engram.types import Episode, TrainBatch
 
 IMAGE, WAYS, QUERIES, BASE = (1, 12, 12), 3, 4, 5
 
 
-def episode(n_tasks: int = 2, shots: int = 2) -> tuple[Episode, Answers]:
-    labels = torch.stack([torch.randperm(WAYS * shots) % WAYS for _ in range(n_tasks)])
-    support, query = torch.randn(n_tasks, WAYS * shots, *IMAGE), torch.randn(n_tasks, QUERIES, *IMAGE)
-    answers = Answers(torch.randint(0, WAYS, (n_tasks, QUERIES)), torch.zeros(n_tasks, WAYS).long())
-    return Episode(support, labels, query, WAYS), answers
+episode = partial(random_task, IMAGE)
 
 
 def batch(progress: float = 0.0) -> TrainBatch:

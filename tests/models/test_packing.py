@@ -10,7 +10,7 @@ from engram.errors import EngramError
 from engram.evaluation.evaluate import evaluate
 from engram.models.checkpoint import load, load_method
 from engram.models.packing import pack
-from engram.models.rounding import Bits
+from engram.models.run_folder import Bits
 from engram.recipes.protocols import validation_protocol
 from engram.training.loop import train
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,7 +14,6 @@ from engram.probes.asking import (
     cyclic_order,
     double_precision,
     doubled,
-    doubled_method,
     noise_like,
     relabelled,
     roll_history,
@@ -55,7 +56,7 @@ def test_a_copy_answers_the_same_far_more_exactly() -> None:
     method = METHODS["proto_net"](Layer(6, 4), METHODS["proto_net"].Config())
     episode = Episode(torch.randn(2, 4, 6), torch.tensor([[0, 1, 0, 1]] * 2), torch.randn(2, 3, 6), 2)
     with torch.no_grad(), double_precision():
-        precise = doubled_method(method).predict(doubled(episode)).log_probs
+        precise = deepcopy(method).double().predict(doubled(episode)).log_probs
     with torch.no_grad():
         ordinary = method.predict(episode).log_probs
     assert precise.dtype == torch.float64 and ordinary.dtype == torch.float32

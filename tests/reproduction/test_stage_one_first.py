@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from study_ledger import add_record, write_study
 
-from engram.reproduction import cluster, plan, side_by_side
+from engram.reproduction import cluster, local, plan
 from engram.reproduction.carry_out import reproduce
 from engram.reproduction.local import commands_of
 from engram.reproduction.plan import Place, Plan, Planned, make_plan
@@ -123,7 +123,7 @@ def test_a_stage_one_with_a_row_of_its_own_is_trained_where_others_look_for_it(p
 
 
 def test_what_starts_from_a_failed_stage_one_is_left(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_by_side, "run_job", lambda *_: Ended("failed", 1.0, "out of memory"))
+    monkeypatch.setattr(local, "run_job", lambda *_: Ended("failed", 1.0, "out of memory"))
     planned_for(place, HEAD, BOXED)
     outcome = reproduce(["mine.toml"], device="cpu")
     assert list(outcome.failed) == [f"{STAGE_ONE}, seed 111", f"{BOXED}, seed 111"]

@@ -19,7 +19,7 @@ from engram.ledger import read_record
 from engram.models.build import build_method
 from engram.models.checkpoint import load
 from engram.recipes import Recipe, check_recipe, load_recipe
-from engram.training import as_it_came
+from engram.training import choosing
 from engram.training.experiment import train
 
 HALF = changed(STAGE_ONE, {"head_first": 0.5, "iterations": 8, "schedule": "constant", "validate_every": 8})
@@ -56,7 +56,7 @@ def test_it_is_resumed_bit_for_bit(tmp_path: Path, stop: int) -> None:
 @pytest.mark.parametrize("helps", [False, True])
 def test_it_is_said_whether_training_helps(tmp_path: Path, helps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if helps:  # the classes of a toy are too few to say it beyond chance
-        monkeypatch.setattr(as_it_came, "interval", lambda more: 0.0)
+        monkeypatch.setattr(choosing, "interval", lambda more: 0.0)
     recipe = changed(HALF, {"learning_rate": 0.05, "iterations": 40, "head_first": 0.1, "clip": "none"})
     plain = replace(recipe, data=replace(recipe.data, augmentation="none"))
     if not helps:  # nothing to learn but the head

@@ -25,7 +25,7 @@ def test_base_classifier_smaller_than_the_split_is_refused(tmp_path: Path) -> No
 
 
 def test_frozen_backbone_is_in_evaluation_mode_also_after_a_validation(tmp_path: Path) -> None:
-    trainer = Trainer(changed(train={"freeze_backbone": True}, **EGNN), make_stores(), tmp_path, CPU, None)
+    trainer = Trainer(changed(train={"freeze_backbone": True}, **EGNN), make_stores(), tmp_path, CPU)
     trainer.begin(resume=False)
     for _ in range(2):
         assert trainer.method.training and not any(m.training for m in trainer.method.backbone.modules())

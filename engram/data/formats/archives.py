@@ -68,11 +68,7 @@ class ZipSet:
 
     def read(self, name: str) -> bytes:
         path, archive = self._archives[self._places[name]]
-        size = archive.getinfo(name).file_size
-        if size > MAX_MEMBER_BYTES:
-            raise EngramError(
-                f"{path}:{name} announces {size} bytes where {MAX_MEMBER_BYTES} are admitted: do not trust this file"
-            )
+        _check_size(name, archive.getinfo(name).file_size, path)
         try:
             return archive.read(name)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
@@ -121,7 +117,7 @@ def read_tar(path: Path, suffix: str) -> dict[str, bytes]:
                     check_member(member.name, path)
                     if number >= MAX_MEMBERS:
                         raise EngramError(f"{path} holds more than {MAX_MEMBERS} members: do not trust this file")
-                    _check_size(member, path)
+                    _check_size(member.name, member.size, path)
                     held = _held(held, member.size, path)  # what is passed over is unpacked too
                     if member.isfile() and member.name.endswith(suffix):
                         contents[member.name.removeprefix("./")] = _tar_content(archive, member)
@@ -137,11 +133,10 @@ def _open_tar_stream(raw: IO[bytes], suffix: str) -> IO[bytes]:
     return cast(IO[bytes], openers.get(suffix, lambda stream, _: stream)(raw, "rb"))
 
 
-def _check_size(member: tarfile.TarInfo, path: Path) -> None:
-    if member.size > MAX_MEMBER_BYTES:
+def _check_size(name: str, size: int, path: Path) -> None:
+    if size > MAX_MEMBER_BYTES:
         raise EngramError(
-            f"{path}:{member.name} announces {member.size} bytes where {MAX_MEMBER_BYTES} are admitted: "
-            f"do not trust this file"
+            f"{path}:{name} announces {size} bytes where {MAX_MEMBER_BYTES} are admitted: do not trust this file"
         )
 
 

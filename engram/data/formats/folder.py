@@ -15,7 +15,7 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,7 +145,10 @@ def read_split_file(path: Path) -> dict[str, list[str]]:
     """Split -> class names from JSON or CSV; a class in two splits or an unknown split is an error."""
     try:
         text = read_text(path, "utf-8-sig")
-        pairs = _pairs_of_json(json.loads(text)) if path.suffix == ".json" else _pairs_of_csv(text)
+        if path.suffix == ".json":
+            pairs = [(str(name), split) for split, names in json.loads(text).items() for name in names]
+        else:
+            pairs = [(row["class"].strip(), row["split"].strip()) for row in csv.DictReader(text.splitlines())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error, RecursionError) as error:
         raise EngramError(
             f"the split file {path} cannot be read ({error}): write JSON with the keys train, val and test, "
@@ -161,14 +164,6 @@ def read_split_file(path: Path) -> dict[str, list[str]]:
         seen[name] = split
         splits.setdefault(split, []).append(name)
     return splits
-
-
-def _pairs_of_json(content: Mapping[str, list[str]]) -> list[tuple[str, str]]:
-    return [(str(name), split) for split, names in content.items() for name in names]
-
-
-def _pairs_of_csv(text: str) -> list[tuple[str, str]]:
-    return [(row["class"].strip(), row["split"].strip()) for row in csv.DictReader(text.splitlines())]
 
 
 def pictures_in(folder: Path) -> tuple[list[Path], int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from engram.errors import EngramError
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,14 @@ class Form:
     """Whether the fingerprint asks every file of the folders among `files`, not only the folders themselves."""
     options: str = ""
     """Settings that change the images or the split (image size, seed): part of the fingerprint."""
+
+
+def names_in(folder: Path) -> list[str]:
+    """What a folder holds, sorted."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise EngramError(f"the folder {folder} cannot be read ({error.strerror}): check its permissions") from error
 
 
 def split_files(root: Path, pattern: str) -> dict[str, Path]:

@@ -17,7 +17,6 @@ Two splits, both by class:
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -25,7 +24,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from engram.data.formats.archives import ZipSet, read_tar
-from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource
+from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource, names_in
 from engram.data.formats.images import decode_image
 from engram.errors import EngramError
 
@@ -93,7 +92,7 @@ def _find_files(root: Path) -> tuple[str, tuple[Path, ...], Callable[[], Drawing
         return "folders of drawings", _character_folders(folders), lambda: _tree_drawings(folders, root)
     zips = tuple(folder.with_name(f"{folder.name}.zip") for folder in folders)
     if all(path.is_file() for path in zips):
-        return "the two official zips", zips, lambda: _zip_drawings(zips)
+        return "the two official zips", zips, lambda: ZipSet(zips).read_all(".png")
     tars = sorted(path for path in root.glob("[oO]mniglot*.tar*") if path.is_file())
     return ("tar archive", (tars[0],), lambda: read_tar(tars[0], ".png")) if tars else None
 
@@ -104,11 +103,7 @@ def _character_folders(folders: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def _folders_in(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    except OSError as error:
-        raise EngramError(f"the folder {folder} cannot be read ({error.strerror}): check its permissions") from error
+    return [folder / name for name in names_in(folder) if not name.startswith(".") and (folder / name).is_dir()]
 
 
 def _tree_drawings(folders: Sequence[Path], root: Path) -> Drawings:
@@ -118,10 +113,6 @@ def _tree_drawings(folders: Sequence[Path], root: Path) -> Drawings:
         for path in sorted(character.glob("*.png"))
         if not path.name.startswith(".")
     }
-
-
-def _zip_drawings(zips: tuple[Path, ...]) -> Drawings:
-    return dict(ZipSet(zips).read_all(".png"))
 
 
 def _by_character(drawings: Drawings, place: str) -> dict[str, dict[str, bytes | Path]]:

@@ -11,7 +11,6 @@ images than its list says. A partial set is read by giving it shorter lists.
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,7 +18,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from engram.data.formats.archives import ZipSet
-from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource, split_files
+from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource, names_in, split_files
 from engram.data.formats.images import decode_image
 from engram.errors import EngramError
 from engram.files import read_text
@@ -43,7 +42,7 @@ def find_tree(root: Path) -> Form | None:
 
     def read(split: str) -> SplitReading:
         rows = _parse_list(_read_text(lists[split]), str(lists[split]))
-        _check_all_there(rows, set(_names_in(images)), str(lists[split]), str(images))
+        _check_all_there(rows, set(names_in(images)), str(lists[split]), str(images))
         return SplitReading(_source(rows, lambda name: decode_image(images / name, str(images / name), IMAGE_SHAPE)))
 
     return Form("images/ with CSV lists", root, (*lists.values(), images), tuple(lists), read)
@@ -77,13 +76,6 @@ def find_zips(root: Path) -> Form | None:
 def _is_mini_name(name: str) -> bool:
     lower = name.lower()
     return "mini" in lower and "imagenet" in lower
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError as error:
-        raise EngramError(f"the folder {folder} cannot be read ({error.strerror}): check its permissions") from error
 
 
 def _read_text(path: Path) -> str:

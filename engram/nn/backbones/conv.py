@@ -44,10 +44,7 @@ class Conv4(nn.Module):
     """
 
     def __init__(
-        self,
-        image_shape: tuple[int, ...],
-        out_features: int = 128,
-        dropout: tuple[float, float] = (0.4, 0.5),
+        self, image_shape: tuple[int, ...], out_features: int = 128, dropout: tuple[float, float] = (0.4, 0.5)
     ) -> None:
         super().__init__()
         widths = (image_shape[0], 64, 96, 128, 256)

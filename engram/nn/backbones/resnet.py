@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -10,7 +11,33 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.nn.backbones.contract import probe_shape
-from engram.nn.backbones.drop_block import DropBlock
+
+
+class DropBlock(nn.Module):
+    """Squares of a map are zeroed while training (Ghiasi et al., 2018) and the rest scaled, so that the mean stays.
+
+        gamma = share / size^2 * h w / ((h - size + 1) (w - size + 1)),  y = x * kept * count / count_kept
+
+    Each place where a whole square fits starts one with probability gamma, in every channel by itself; ``size`` is at
+    most the side of the map. Squares overlap, so a little less than ``share`` is zero. Shapes: (n, c, h, w) -> same.
+    """
+
+    def __init__(self, share: float, size: int) -> None:
+        super().__init__()
+        self.share, self.size = share, size
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training and self.share):
+            return x
+        n, channels, h, w = x.shape
+        size = min(self.size, h, w)
+        places = (h - size + 1, w - size + 1)
+        gamma = self.share / size**2 * h * w / (places[0] * places[1])
+        layout = torch.channels_last  # that of the encoder's maps: one of another layout is slow to multiply with
+        starts = torch.empty(n, channels, *places, dtype=x.dtype, device=x.device, memory_format=layout)
+        starts = F.pad(starts.bernoulli_(gamma), (size - 1,) * 4)
+        kept = 1 - F.max_pool2d(starts, size, 1)
+        return x * kept * (kept.numel() / kept.sum(dtype=torch.float32).clamp(min=1))
 
 
 class _ResidualBlock(nn.Module):
@@ -148,10 +175,9 @@ class WideResNet28(nn.Module):
 
     def __init__(self, image_shape: tuple[int, ...], factor: int = 10) -> None:
         super().__init__()
-        widths = [16 * factor, 32 * factor, 64 * factor]
         layers: list[nn.Module] = [nn.Conv2d(image_shape[0], 16, 3, padding=1, bias=False)]
         inputs = 16
-        for width, stride in zip(widths, (1, 2, 2), strict=True):
+        for width, stride in ((16 * factor, 1), (32 * factor, 2), (64 * factor, 2)):
             for block in range(4):
                 layers.append(_WideBlock(inputs, width, stride if block == 0 else 1))
                 inputs = width
@@ -166,8 +192,7 @@ POOLED_BLOCKS = 3
 """the public code pools after the first three blocks only"""
 
 
-def _norm(width: int) -> nn.BatchNorm2d:
-    return nn.BatchNorm2d(width, eps=1e-3, momentum=0.05)
+_norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.05)
 
 
 class _FilmBlock(nn.Module):
@@ -176,9 +201,8 @@ class _FilmBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, pooled: bool) -> None:
         super().__init__()
-        widths = (inputs, outputs, outputs)
-        self.convs = nn.ModuleList(nn.Conv2d(width, outputs, 3, padding=1, bias=False) for width in widths)
-        self.norms = nn.ModuleList(_norm(outputs) for _ in widths)
+        convs = (nn.Conv2d(width, outputs, 3, padding=1, bias=False) for width in (inputs, outputs, outputs))
+        self.convs, self.norms = nn.ModuleList(convs), nn.ModuleList(_norm(outputs) for _ in range(3))
         self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), _norm(outputs))
         self.pool = nn.MaxPool2d(2, ceil_mode=True) if pooled else nn.Identity()
 

@@ -12,7 +12,7 @@ from engram.nn import kernels
 PACKAGE = Path(kernels.__file__).parents[2]
 NAMED = r"(?i)\b(?:fused|native|triton|winograd)\b|kernels\.(?:cuda|cpu)"
 LAYERS = ("nn/graph.py", "nn/pairs.py", "nn/history.py", "nn/backbones/conv.py")
-LOOP = ("training/loop.py", "training/fast_arithmetic.py", "training/trainer.py")
+LOOP = ("training/loop.py", "training/running.py", "training/trainer.py")
 
 
 @pytest.mark.parametrize("name", [*LAYERS, *LOOP])

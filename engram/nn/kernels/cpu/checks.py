@@ -6,8 +6,7 @@ C reads as far as the sizes say. A tensor of another type, layout or length woul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,11 +17,10 @@ LARGEST = 2**31
 """what an int in C does not hold: numbers of one image, or of one row"""
 
 
-@dataclass(frozen=True)
-class Needed:
+class Needed(NamedTuple):
     """One argument: how many numbers, of which type; ``may_lack`` is one that may be NULL."""
 
-    count: int
+    numbers: int
     dtype: torch.dtype = torch.float32
     may_lack: bool = False
 
@@ -31,113 +29,95 @@ def _sums(s: Any, count: int, dtype: torch.dtype = torch.float64) -> Needed:
     return Needed(s.threads * count, dtype)
 
 
-def _map(s: Any) -> tuple[Needed, Needed, Needed, Needed]:
-    """A map, half a map, the places in it, and one number of each channel."""
+def _map(s: Any) -> dict[str, Needed]:
+    """The whole map, half of it, the places in it, and one number of each channel."""
     half = s.rows * (s.height // 2) * (s.width // 2) * s.channels
-    whole = s.rows * s.height * s.width * s.channels
-    return Needed(whole), Needed(half), Needed(half, torch.uint8), Needed(s.channels)
+    return {
+        "whole": Needed(s.rows * s.height * s.width * s.channels),
+        "half": Needed(half),
+        "places": Needed(half, torch.uint8),
+        "channel": Needed(s.channels),
+        "sums": _sums(s, 2 * s.channels),
+    }
 
 
-def _rows(s: Any) -> tuple[Needed, Needed, Needed, Needed]:
+def _rows(s: Any) -> dict[str, Needed]:
     """Rows, what is kept of each graph, how often each position counts, and one number of each channel."""
-    graphs = Needed(s.rows // s.positions * s.channels, may_lack=True)
-    return Needed(s.rows * s.channels), graphs, Needed(s.positions, may_lack=True), Needed(s.channels)
+    return {
+        "rows": Needed(s.rows * s.channels),
+        "keep": Needed(s.rows // s.positions * s.channels, may_lack=True),
+        "counts": Needed(s.positions, may_lack=True),
+        "channel": Needed(s.channels),
+        "scale": Needed(s.channels, may_lack=True),
+        "grad": Needed(s.rows * s.channels, may_lack=True),
+        "sums": _sums(s, 2 * s.channels),
+    }
 
 
-def _pool_forward(s: Any) -> Sequence[Needed]:
-    whole, half, places, channel = _map(s)
-    return whole, channel, channel, half, places
+def _stem(s: Any) -> dict[str, Needed]:
+    """Images, half a map of outputs, the places in it, weight and bias; moments of patches."""
+    half, patch = s.n * (s.height // 2) * (s.width // 2) * s.outputs, 9 * s.colours
+    return {
+        "images": Needed(s.n * s.colours * s.height * s.width),
+        "half": Needed(half),
+        "places": Needed(half, torch.uint8),
+        "weight": Needed(patch * s.outputs),
+        "bias": Needed(s.outputs),
+        "moments": _sums(s, (patch + 1) * patch),
+        "sums": _sums(s, (patch + 1) * s.outputs, torch.float32),
+    }
 
 
-def _pool_sums(s: Any) -> Sequence[Needed]:
-    whole, half, places, channel = _map(s)
-    return whole, half, places, half, channel, _sums(s, 2 * s.channels)
-
-
-def _pool_backward(s: Any) -> Sequence[Needed]:
-    whole, half, places, channel = _map(s)
-    return whole, half, places, half, channel, channel, channel, whole
-
-
-def _rows_forward(s: Any) -> Sequence[Needed]:
-    rows, keep, _, channel = _rows(s)
-    return rows, keep, channel, channel, rows
-
-
-def _rows_sums(s: Any) -> Sequence[Needed]:
-    rows, keep, counts, channel = _rows(s)
-    scale, grad = Needed(channel.count, may_lack=True), Needed(rows.count, may_lack=True)
-    return rows, channel, counts, keep, scale, scale, grad, _sums(s, 2 * s.channels)
-
-
-def _rows_backward(s: Any) -> Sequence[Needed]:
-    rows, keep, counts, channel = _rows(s)
-    return rows, keep, channel, channel, rows, counts, channel, channel, rows
-
-
-def _stem(s: Any) -> tuple[Needed, Needed, Needed]:
-    """Images, half a map of outputs, and the places in it."""
-    half = s.n * (s.height // 2) * (s.width // 2) * s.outputs
-    return Needed(s.n * s.colours * s.height * s.width), Needed(half), Needed(half, torch.uint8)
-
-
-def _patch_moments(s: Any) -> Sequence[Needed]:
-    return _stem(s)[0], _sums(s, (9 * s.colours + 1) * 9 * s.colours)
-
-
-def _stem_forward(s: Any) -> Sequence[Needed]:
-    images, half, places = _stem(s)
-    return images, Needed(9 * s.colours * s.outputs), Needed(s.outputs), half, places
-
-
-def _stem_backward(s: Any) -> Sequence[Needed]:
-    images, half, places = _stem(s)
-    return images, half, places, half, _sums(s, (9 * s.colours + 1) * s.outputs, torch.float32)
-
-
-def _tiles(s: Any) -> tuple[Needed, Needed, Needed]:
+def _tiles(s: Any) -> dict[str, Needed]:
     """Input, filters and output of a convolution."""
-    made = s.n * (s.height + 2 * s.pad - 2) * (s.width + 2 * s.pad - 2) * s.outputs
     filters = (s.side + 2) ** 2 * s.channels * s.outputs
-    return Needed(s.n * s.height * s.width * s.channels), Needed(filters), Needed(made)
+    return {
+        "given": Needed(s.n * s.height * s.width * s.channels),
+        "filters": Needed(filters),
+        "made": Needed(s.n * (s.height + 2 * s.pad - 2) * (s.width + 2 * s.pad - 2) * s.outputs),
+        "sums": _sums(s, filters, torch.float32),
+    }
 
 
-def _winograd_backward(s: Any) -> Sequence[Needed]:
-    given, filters, made = _tiles(s)
-    return given, made, filters, given, _sums(s, filters.count, torch.float32)
-
-
-SIGNATURES: dict[str, Callable[[Any], Sequence[Needed]]] = {
-    "pool_forward": _pool_forward,
-    "pool_sums": _pool_sums,
-    "pool_backward": _pool_backward,
-    "rows_forward": _rows_forward,
-    "rows_sums": _rows_sums,
-    "rows_backward": _rows_backward,
-    "patch_moments": _patch_moments,
-    "stem_forward": _stem_forward,
-    "stem_backward": _stem_backward,
-    "winograd_forward": _tiles,
-    "winograd_backward": _winograd_backward,
+SIGNATURES: dict[str, tuple[Callable[[Any], dict[str, Needed]], str]] = {
+    "pool_forward": (_map, "whole channel channel half places"),
+    "pool_sums": (_map, "whole half places half channel sums"),
+    "pool_backward": (_map, "whole half places half channel channel channel whole"),
+    "rows_forward": (_rows, "rows keep channel channel rows"),
+    "rows_sums": (_rows, "rows channel counts keep scale scale grad sums"),
+    "rows_backward": (_rows, "rows keep channel channel rows counts channel channel rows"),
+    "patch_moments": (_stem, "images moments"),
+    "stem_forward": (_stem, "images weight bias half places"),
+    "stem_backward": (_stem, "images half places half sums"),
+    "winograd_forward": (_tiles, "given filters made"),
+    "winograd_backward": (_tiles, "given made filters given sums"),
 }
+"""kernel -> its arguments in order, by the names of what its sizes give"""
+
+
+def needed(name: str, sizes: Any) -> list[Needed]:
+    """What a kernel takes."""
+    by_name, order = SIGNATURES[name]
+    known = by_name(sizes)
+    return [known[argument] for argument in order.split()]
 
 
 def check_call(name: str, tensors: Sequence[Tensor | None], sizes: Any) -> None:
     """ValueError at the first argument of a kernel that is not what its sizes say."""
     _check_sizes(name, sizes)
-    needed = SIGNATURES[name](sizes)
-    if len(tensors) != len(needed):
-        raise ValueError(f"{name} takes {len(needed)} tensors but {len(tensors)} were given")
-    for place, (tensor, need) in enumerate(zip(tensors, needed, strict=True)):
+    arguments = needed(name, sizes)
+    if len(tensors) != len(arguments):
+        raise ValueError(f"{name} takes {len(arguments)} tensors but {len(tensors)} were given")
+    for place, (tensor, need) in enumerate(zip(tensors, arguments, strict=True)):
         if tensor is None:
             if not need.may_lack:
                 raise ValueError(f"{name} needs its argument {place}")
             continue
         plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.is_contiguous()
-        if not plain or tensor.dtype is not need.dtype or tensor.numel() != need.count:
+        if not plain or tensor.dtype is not need.dtype or tensor.numel() != need.numbers:
             raise ValueError(
                 f"{name} was given {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device} as its argument {place}, "
-                f"where {need.count} numbers of {need.dtype} next to each other on the CPU are needed"
+                f"where {need.numbers} numbers of {need.dtype} next to each other on the CPU are needed"
             )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from engram.nn import kernels
 from engram.nn.backbones.conv import ConvBlock
 from engram.nn.kernels import Counts, cpu
-from engram.nn.kernels.cpu.checks import SIGNATURES, check_call
+from engram.nn.kernels.cpu.checks import SIGNATURES, check_call, needed
 from engram.nn.kernels.cpu.functions import NormSizes, StemSizes
 from engram.nn.kernels.cpu.library import FOLDER, SOURCES
 from engram.nn.kernels.cpu.winograd import TileSizes
@@ -37,7 +37,7 @@ def test_every_kernel_has_a_signature() -> None:
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_each_argument_is_held_to_its_type_and_length(name: str) -> None:
     sizes = sizes_of(name)
-    good = [torch.zeros(need.count, dtype=need.dtype) for need in SIGNATURES[name](sizes)]
+    good = [torch.zeros(need.numbers, dtype=need.dtype) for need in needed(name, sizes)]
     check_call(name, good, sizes)
     spoiled: list[Callable[[Tensor], Tensor]] = [
         lambda t: t[:-1],

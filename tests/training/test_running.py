@@ -1,4 +1,5 @@
-"""Several processes of one training: equal to one, and one sentence where they cannot be brought together."""
+"""Fast arithmetic lasts as long as training does; several processes of one training are equal to one, with one sentence
+where they cannot be brought together."""
 
 from __future__ import annotations
 
@@ -6,20 +7,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from several import RECIPES
-from toy_run import changed, go, make_stores
+from toy_run import RECIPE, changed, go, make_stores, on_disk
 
 import engram
 from engram import processes
 from engram.errors import EngramError
 from engram.models.checkpoint import load
+from engram.nn.kernels import cpu
 from engram.processes import Share
+from engram.training import running as module
+from engram.training.running import Room, free_memory, read_size
 
 TESTS = Path(__file__).parent.parent
 NOTHING_DRAWN = changed(RECIPES["proto_net"], {"iterations": 4, "validate_every": 2})
@@ -122,3 +128,62 @@ def test_a_recipe_may_forbid_another_number_of_processes(tmp_path: Path, monkeyp
     assert sorted(tmp_path.rglob("*")) == before, "nothing was lost"
     monkeypatch.undo()
     assert go(tmp_path, strict, resume=True).training["iterations"] == 4
+
+
+@pytest.mark.parametrize(("plain", "why"), [(False, "there is none"), (True, "there is none"), (False, "")])
+def test_a_run_tells_whose_kernels_it_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, plain: bool, why: str
+) -> None:
+    if not why and (missing := cpu.missing()):
+        pytest.skip(f"no kernels, as {missing}")
+    monkeypatch.setattr(cpu, "missing", lambda: why)
+    outcome = go(
+        tmp_path, replace(RECIPE, backbone="toy_run:OneBlock", train=replace(RECIPE.train, iterations=1)), plain=plain
+    )
+    said = [line for line in capsys.readouterr().err.splitlines() if "in C" in line]
+    assert outcome.training["kernels"] == ("library" if why else "c")
+    assert said == (
+        [] if plain or not why else [f"kernels in C are not used, as {why}: steps take up to twice as long"]
+    )
+
+
+def test_a_gpus_switches_are_as_before_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = SimpleNamespace(allow_tf32=False, benchmark=True)
+    before = dict(vars(backend))
+    monkeypatch.setattr(module, "SWITCHES", ((backend, "allow_tf32"), (backend, "benchmark")))
+    with pytest.raises(ZeroDivisionError), module.fast_arithmetic(torch.device("cuda"), plain=True):
+        assert vars(backend) == {"allow_tf32": True, "benchmark": True}
+        raise ZeroDivisionError
+    assert vars(backend) == before
+    with module.fast_arithmetic(torch.device("cpu"), plain=True):
+        assert vars(backend) == before
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("1500", 1500), ("2GB", 2 * 10**9), ("1.5 mb", 1500000), ("3GiB", 3 * 2**30)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert read_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "2 bytes", "GB", "nan"])
+def test_what_is_no_size_is_told(text: str) -> None:
+    with pytest.raises(EngramError, match=f"store_memory = '{text}' is no size: .* such as 2GB"):
+        Room(CPU, text)
+
+
+def test_stores_are_placed_as_long_as_there_is_room(tmp_path: Path) -> None:
+    stores, size = on_disk(tmp_path), 30 * 100
+    room = Room(CPU, str(2 * size - 1))
+    train, val = room.place(stores["train"]), room.place(stores["val"])
+    assert train.file is None and torch.equal(train.images, stores["train"].images)
+    assert val is stores["val"] and val.file is not None
+    assert room.place(train) is train, "what is there costs nothing"
+    assert room.left == size - 1
+
+
+def test_half_of_what_is_free_is_the_default() -> None:
+    assert 0.2 < Room(CPU).left / (free_memory(CPU) / 2) < 5
