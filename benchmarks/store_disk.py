@@ -45,8 +45,10 @@ IMAGES, CLASSES, SHAPE = 448_695, 351, (3, 84, 84)
 DATASET, RECIPES = "tieredimagenet", ("proto_net/tiered_5w1s", "cml_bgnn/tiered_5w1s")
 AT_ONCE = 256
 """pictures that are made at a time"""
-READS, READ_ROWS, READ_SLOTS = 600, 500, 8
+READS, READ_ROWS, READ_SLOTS = 300, 500, 8
 """from the disk alone: how often, rows at random, how many at a time"""
+FEWER = (1, 2, 4)
+"""processes that read, before as many as a training has"""
 LIMITS = {"build_resident_mib": 1500.0, "open_s": 1.0, "steps_resident_mib": 3000.0, "ratio": 1.3}
 
 
@@ -124,21 +126,29 @@ def opened(folder: Path) -> dict[str, float]:
     started = time.perf_counter()
     store = Store.open(folder)
     seconds = time.perf_counter() - started
+    found = {"open_s": round(seconds, 4)}
+    for processes in (*FEWER, None):
+        with dropping(folder / "images.npy"):
+            rate = read_alone(store, processes)
+        found[f"disk_alone_gb_per_s{f', {processes} processes' if processes else ''}"] = round(rate, 2)
+    return found
+
+
+def read_alone(store: Store, processes: int | None) -> float:
+    """GB a second of rows at random, by so many processes, or as many as a training has."""
     assert store.file is not None
     rows = np.random.default_rng(0).integers(0, len(store.images), (READS, READ_ROWS))
-    readers = Readers(store.file, READ_SLOTS, READ_ROWS)
-    before, started = from_disk_bytes(), time.perf_counter()
+    readers = Readers(store.file, READ_SLOTS, READ_ROWS, processes)
+    readers.ask(0, rows[0])  # they take a moment to start
+    readers.wait()
+    started = time.perf_counter()
     for turn, part in enumerate(rows):
         if turn >= READ_SLOTS:
             readers.wait()
         readers.ask(turn % READ_SLOTS, part)
     for _ in range(READ_SLOTS):
         readers.wait()
-    rate, after = rows.size * int(np.prod(SHAPE)) / (time.perf_counter() - started) / 1e9, from_disk_bytes()
-    found = {"open_s": round(seconds, 4), "disk_alone_gb_per_s": round(rate, 2)}
-    return (
-        found if before is None or after is None else found | {"disk_alone_read_gb": round((after - before) / 1e9, 2)}
-    )
+    return rows.size * int(np.prod(SHAPE)) / (time.perf_counter() - started) / 1e9
 
 
 def stepped(folder: Path, arguments: argparse.Namespace, recipe: str, memory: str | None) -> dict[str, Any]:
