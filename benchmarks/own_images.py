@@ -194,6 +194,8 @@ def fit(kind: str, features: Path | None, count: int) -> dict[str, Any]:
             continue  # has to be trained on tasks first
         if not engine.by_features or (transductive and not engine.method.card.transductive):
             continue
+        if engine.recipe.method != name:
+            continue  # what another one was called before
         found = {shots: outcomes(engine, store, t) for shots, t in tasks.items()}
         table[label] = {str(shots): figures(o) for shots, o in found.items()}
         temperatures[label] = {str(shots): [fitted_temperature([o])] for shots, o in found.items()}
