@@ -19,8 +19,8 @@ from engram.types import Prediction
 if TYPE_CHECKING:
     from engram.classifier.engine import Engine
 
-FOLDS = 5
-"""pictures of each class that are held out, one in each turn"""
+FOLDS, PLENTY = 5, 500
+"""pictures of each class that are held out, one in each turn; turns end earlier with so many pictures of all"""
 ENOUGH = 10
 """pictures held out, below which the stored constants stand alone"""
 MOST = 2000
@@ -51,7 +51,10 @@ class Calibration:
         if not self.held_out:
             if not self.familiarity:
                 return "not fitted: take it as an order, not a share"
-            return f"stored for these weights; from {ENOUGH} pictures on, two or more of a class, fitted on them"
+            return (
+                f"stored for these weights, a guess for pictures unlike theirs; from {ENOUGH} pictures on, two or more "
+                f"of a class, fitted on them"
+            )
         told = f"fitted on {self.held_out} remembered pictures, held out in turn"
         if self.tells_strangers is not None and self.tells_strangers < NO_BETTER:
             told += f"; pictures of other classes cannot be told from these (AUROC {self.tells_strangers:.2f})"
@@ -101,12 +104,13 @@ def calibrate(
     found, likeness, truth = [], [], []
     for fold in range(FOLDS):
         out = several & (place == fold)
-        if out.any():
-            asked = torch.cat([items[out], company])
-            answer, alike = engine.compare(items[~out], labels[~out], asked, n_way)
-            found.append(answer[: int(out.sum())])
-            likeness.append(alike[: int(out.sum())])
-            truth.append(labels[out])
+        if not out.any() or sum(map(len, truth)) >= PLENTY:
+            break
+        asked = torch.cat([items[out], company])
+        answer, alike = engine.compare(items[~out], labels[~out], asked, n_way)
+        found.append(answer[: int(out.sum())])
+        likeness.append(alike[: int(out.sum())])
+        truth.append(labels[out])
     told, alike, own = torch.cat(found), torch.cat(likeness), torch.cat(truth)
     left = len(labels) - len(own) / len(found)
     folded = stored(engine, int(left), n_way, int(len(company) + len(own) / len(found)))
