@@ -65,7 +65,7 @@ def measure(count: int) -> dict[str, Any]:
 
 
 def confidence(count: int) -> dict[str, Any]:
-    """Figures by encoder, kind of pictures and "WAYSxSHOTS", where there are enough of them, and the seconds of a fit."""
+    """Figures by encoder, kind of pictures and "WAYSxSHOTS", where there are enough, and the seconds of a fit."""
     kinds = {
         "Birds": pictures(BIRDS, TESTED_ON),
         "miniImageNet": pictures("miniimagenet-test.zip"),

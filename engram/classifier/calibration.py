@@ -101,7 +101,7 @@ def calibrate(
     several = torch.bincount(labels, minlength=n_way)[labels] > 1
     if int((several & (place < FOLDS)).sum()) < ENOUGH:
         return at_hand
-    found, likeness, truth = [], [], []
+    found, likeness, truth = list[Tensor](), list[Tensor](), list[Tensor]()
     for fold in range(FOLDS):
         out = several & (place == fold)
         if not out.any() or sum(map(len, truth)) >= PLENTY:
