@@ -25,7 +25,7 @@ ENOUGH = 10
 """pictures held out, below which the stored constants stand alone"""
 MOST = 2000
 """pictures of the memory that take part"""
-TRUST, DOUBT = 3.0, 0.5
+TRUST, DOUBT = 5.0, 0.5
 """of the stored temperature: its worth in pictures held out and, in log T, how wrong it may be; one that is wrong by
 more is of other pictures, and being wrong by yet more says little"""
 GROWTH = 2.5
@@ -135,10 +135,13 @@ def _place_in_class(labels: Tensor) -> Tensor:
 
 
 def _temperature(found: Tensor, truth: Tensor, prior: float) -> float:
-    """argmin_T of the answers' -sum log p_y, of (sum max p - right)^2 / 2 sum max p (1 - max p), for on average they
-    are to be as sure as they are right, and of TRUST w^2 log(1 + (log T / T_0)^2 / w^2), w = DOUBT; over a grid."""
+    """argmin_T -sum log p_y + (sum max p - r)^2 / 2 sum max p (1 - max p) + TRUST w^2 log(1 + (log T / T_0)^2 / w^2).
+
+    Answers are likely; on average as sure as they are right, r being their number as if half of one more were; and not
+    far from the prior T_0, w = DOUBT. Over a grid.
+    """
     steps, cost = torch.linspace(-6, 6, 241), []
-    right = (found.argmax(-1) == truth).sum()
+    right = ((found.argmax(-1) == truth).sum() + 0.5) * len(truth) / (len(truth) + 1)
     for step in steps:
         log_probs = (found / (prior * step.exp())).log_softmax(-1)
         sure = log_probs.amax(-1).exp()
