@@ -98,23 +98,13 @@ def calibrate(
     taken = place < max(2, MOST // n_way)
     items, labels, place = items[taken], labels[taken], place[taken]
     items = items.float() if items.dtype == torch.float16 else items
-    several = torch.bincount(labels, minlength=n_way)[labels] > 1
-    if int((several & (place < FOLDS)).sum()) < ENOUGH:
+    place[torch.bincount(labels, minlength=n_way)[labels] < 2] = FOLDS  # the only one of a class stays
+    if int((place < FOLDS).sum()) < ENOUGH:
         return at_hand
-    found, likeness, truth = list[Tensor](), list[Tensor](), list[Tensor]()
-    for fold in range(FOLDS):
-        out = several & (place == fold)
-        if not out.any() or sum(map(len, truth)) >= PLENTY:
-            break
-        asked = torch.cat([items[out], company])
-        answer, alike = engine.compare(items[~out], labels[~out], asked, n_way)
-        found.append(answer[: int(out.sum())])
-        likeness.append(alike[: int(out.sum())])
-        truth.append(labels[out])
-    told, alike, own = torch.cat(found), torch.cat(likeness), torch.cat(truth)
-    left = len(labels) - len(own) / len(found)
-    folded = stored(engine, int(left), n_way, int(len(company) + len(own) / len(found)))
-    temperature = _temperature(told, own, folded.temperature) * _grown(told, own, left / n_way, n_pictures / n_way)
+    turns, found, alike, own = _held_out(engine, items, labels, place, company, n_way)
+    left = len(labels) - len(own) / turns
+    folded = stored(engine, int(left), n_way, int(len(company) + len(own) / turns))
+    temperature = _temperature(found, own, folded.temperature) * _grown(found, own, left / n_way, n_pictures / n_way)
     known, strange = alike.amax(-1), alike.scatter(1, own[:, None], -torch.inf).amax(-1)
     if n_way < 3:  # one class left is no company in which to be strange
         return Calibration(temperature, at_hand.familiarity, len(own))
@@ -122,6 +112,22 @@ def calibrate(
     slope, offset = _logistic(known, strange, then)
     familiarity = slope + now[0] - then[0], offset + now[1] - then[1]
     return Calibration(temperature, familiarity, len(own), _area(known, strange))
+
+
+def _held_out(
+    engine: Engine, items: Tensor | Rows, labels: Tensor, place: Tensor, company: Tensor, n_way: int
+) -> tuple[int, Tensor, Tensor, Tensor]:
+    """The number of turns, and of the H pictures asked about in them scores and likeness (H, N) and classes (H,)."""
+    found, likeness, own = list[Tensor](), list[Tensor](), list[Tensor]()
+    for fold in range(FOLDS):
+        out = place == fold
+        if not out.any() or sum(map(len, own)) >= PLENTY:
+            break
+        parts = engine.compare(items[~out], labels[~out], torch.cat([items[out], company]), n_way)
+        for kept, part in zip((found, likeness), parts, strict=True):
+            kept.append(part[: int(out.sum())])
+        own.append(labels[out])
+    return len(own), torch.cat(found), torch.cat(likeness), torch.cat(own)
 
 
 def _place_in_class(labels: Tensor) -> Tensor:
