@@ -28,8 +28,8 @@ MOST = 2000
 TRUST, DOUBT = 5.0, 0.5
 """of the stored temperature: its worth in pictures held out and, in log T, how wrong it may be; one that is wrong by
 more is of other pictures, and being wrong by yet more says little"""
-GROWTH = 2.5
-"""how fast a temperature falls with the pictures of a class: `_grown`"""
+GROWTH = {False: 1.5, True: 2.5}
+"""how fast a temperature falls with the pictures of a class, without and with a view, which itself learns from them"""
 WORTH = 10.0
 """of the stored familiarity, in pictures held out"""
 NO_BETTER = 0.6
@@ -104,7 +104,8 @@ def calibrate(
     turns, found, alike, own = _held_out(engine, items, labels, place, company, n_way)
     left = len(labels) - len(own) / turns
     folded = stored(engine, int(left), n_way, int(len(company) + len(own) / turns))
-    temperature = _temperature(found, own, folded.temperature) * _grown(found, own, left / n_way, n_pictures / n_way)
+    growth = _grown(found, own, left / n_way, n_pictures / n_way, GROWTH[engine.view])
+    temperature = growth * _temperature(found, own, folded.temperature)
     known, strange = alike.amax(-1), alike.scatter(1, own[:, None], -torch.inf).amax(-1)
     if n_way < 3:  # one class left is no company in which to be strange
         return Calibration(temperature, at_hand.familiarity, len(own))
@@ -157,8 +158,8 @@ def _temperature(found: Tensor, truth: Tensor, prior: float) -> float:
     return prior * float(steps[(torch.stack(cost) + against).argmin()].exp())
 
 
-def _grown(found: Tensor, truth: Tensor, left: float, shots: float) -> float:
-    """T_k / T_l, from l pictures of a class, which were left, to k: T_k ~ 1 + c / k, c = GROWTH s / d.
+def _grown(found: Tensor, truth: Tensor, left: float, shots: float, rate: float) -> float:
+    """T_k / T_l, from l pictures of a class, which were left, to k: T_k ~ 1 + c / k, c = rate s / d.
 
     Means of more pictures vary less. That matters the more, the less the score of the right class leads those of the
     others: d is its lead, s is their spread.
@@ -166,7 +167,7 @@ def _grown(found: Tensor, truth: Tensor, left: float, shots: float) -> float:
     own = found.gather(1, truth[:, None])
     others = found[torch.ones_like(found, dtype=torch.bool).scatter(1, truth[:, None], False)]
     lead = float((own.mean() - others.mean()) / others.std().clamp(min=1e-9))
-    change = GROWTH / max(lead, 0.3)
+    change = rate / max(lead, 0.3)
     return (1 + change / shots) / (1 + change / left)
 
 

@@ -159,7 +159,7 @@ def test_a_temperature_grows_from_the_pictures_left_to_those_at_hand(spread: flo
     assert fitted < 0.95 * left
     clear, vague = torch.eye(5) * 9 + torch.rand(5, 5), torch.eye(5) * 0.1 + torch.rand(5, 5)
     truth = torch.arange(5)
-    assert _grown(vague, truth, 1, 2) < _grown(clear, truth, 1, 2) < _grown(clear, truth, 9, 10) < 1
+    assert _grown(vague, truth, 1, 2, 2.0) < _grown(clear, truth, 1, 2, 2.0) < _grown(clear, truth, 9, 10, 2.0) < 1
 
 
 def test_methods_that_need_all_their_pictures_keep_the_stored_constants(engine: Engine) -> None:
