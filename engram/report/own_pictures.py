@@ -51,7 +51,7 @@ def confidence_table(content: dict[str, Any]) -> Table[Any]:
         for kind, found in kinds.items()
         for key, cell in found.items()
     }
-    rows = list(dict.fromkeys(key[:3] for key in cells))
+    rows = sorted({key[:3] for key in cells})
 
     def error(count: int) -> Column[tuple[Any, ...]]:
         def shown(row: tuple[Any, ...]) -> str:
@@ -67,11 +67,11 @@ def confidence_table(content: dict[str, Any]) -> Table[Any]:
         *map(error, sorted({key[3] for key in cells})),
     )
     several = [cell["ece"] for key, cell in cells.items() if key[3] > 1]
-    largest, slowest = max(cells, key=lambda key: key[2]), max(cells.values(), key=lambda cell: cell["fit_s"])
+    tasks, seconds = ([cell[name] for cell in cells.values()] for name in ("tasks", "fit_s"))
     note = (
-        f"Expected calibration error in % on test classes, over {5 * content['tasks']} classes of tasks or more. With "
-        f"two pictures of each class or more, {sum(e <= 0.05 for e in several)} of {len(several)} are at most 5 %. Up "
-        f"to {largest[2]} classes, fitting confidence took {slowest['fit_s']:.1f} s at most."
+        f"Expected calibration error in % on test classes, over {min(tasks)} tasks of most classes to {max(tasks)} of "
+        f"fewest. With two pictures of each class or more, {sum(e <= 0.05 for e in several)} of {len(several)} are at "
+        f"most 5 %. Fitting confidence took {max(seconds):.1f} s at most."
     )
     return Table(columns, rows, note=note)
 
