@@ -28,7 +28,11 @@ def test_errors_of_confidence_by_classes_and_pictures() -> None:
     lines = confidence_table({"tasks": 30, "stated": {"seer": seer}}).markdown().splitlines()
     assert lines[0] == "| Encoder | Pictures | Classes | 1 of each | 2 of each | 10 of each |"
     assert lines[2:4] == ["| `seer` | Birds | 2 | 10.0 | 2.5 | 2.5 |", "| `seer` | Birds | 100 |  | 10.0 |  |"]
-    assert "2 of 3 are at most 5 %" in lines[-1] and "over 3 tasks of most classes to 3" in lines[-1] and "4.0 s at most" in lines[-1]
+    assert (
+        "2 of 3 are at most 5 %" in lines[-1]
+        and "over 3 tasks of most classes to 3" in lines[-1]
+        and "4.0 s at most" in lines[-1]
+    )
 
 
 def test_a_memory_of_several_sizes() -> None:
