@@ -4,6 +4,7 @@
 familiarity are fitted, and engram/weights/box.json is rewritten.
 ``python -m benchmarks.own_images test KIND``: on TEST classes, accuracy, calibration, rejection, ten rounds of memory.
 ``python -m benchmarks.own_images encoders``: encoders on birds, drawings and photographs (benchmarks/own_encoders.py).
+``python -m benchmarks.own_images confidence``: how honest it is, from 2 to 200 classes and 1 to 50 pictures of each.
 ``python -m benchmarks.own_images suggest``: labels that `suggest` saves on birds (benchmarks/own_suggest.py).
 ``python -m benchmarks.own_images speed``: cold and warm calls, pictures per second, the page; which bars hold.
 
@@ -194,6 +195,8 @@ def fit(kind: str, features: Path | None, count: int) -> dict[str, Any]:
             continue  # has to be trained on tasks first
         if not engine.by_features or (transductive and not engine.method.card.transductive):
             continue
+        if engine.recipe.method != name:
+            continue  # what another one was called before
         found = {shots: outcomes(engine, store, t) for shots, t in tasks.items()}
         table[label] = {str(shots): figures(o) for shots, o in found.items()}
         temperatures[label] = {str(shots): [fitted_temperature([o])] for shots, o in found.items()}
@@ -256,7 +259,7 @@ def write(folder: Path, name: str, content: dict[str, Any]) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("fit", "test", "encoders", "suggest", "speed"))
+    parser.add_argument("what", choices=("fit", "test", "encoders", "confidence", "suggest", "speed"))
     parser.add_argument("kind", choices=("imagenet", *DATASETS), nargs="?", default="imagenet")
     parser.add_argument("--features", type=Path, default=None, help="folder of engram features, to save time")
     parser.add_argument("--tasks", type=int, default=1000)
@@ -268,10 +271,11 @@ def main() -> None:
 
         tell_load()
         content = speed()
-    elif arguments.what == "encoders":
+    elif arguments.what in ("encoders", "confidence"):
         from benchmarks import own_encoders
 
-        content = own_encoders.measure(arguments.tasks)
+        call = own_encoders.measure if arguments.what == "encoders" else own_encoders.confidence
+        content = call(arguments.tasks)
     elif arguments.what == "suggest":
         from benchmarks.own_suggest import measure
 
@@ -285,8 +289,8 @@ def main() -> None:
         else:
             call = {"fit": fit, "test": test}[arguments.what]
             content |= call(arguments.kind, arguments.features, arguments.tasks)
-    plain = {"speed": "speed", "encoders": "encoders", "suggest": "fit.suggest" if arguments.fit else "suggest"}
-    name = plain.get(arguments.what, f"{arguments.what}.{arguments.kind}")
+    of_kind = f"{arguments.what}.{arguments.kind}" if arguments.what in ("fit", "test") else arguments.what
+    name = "fit.suggest" if arguments.what == "suggest" and arguments.fit else of_kind
     print(f"wrote {write(arguments.out, name, content)}")
 
 

@@ -92,7 +92,8 @@ class Prediction:
     """(B, Q, n_way), normalised; Bayesian methods average probabilities first."""
     history: History = ()
     details: Mapping[str, Tensor] = field(default_factory=dict)
-    """``edges`` (B, L, V, V) over supports then queries, ``samples`` (M, B, Q, n_way), ``memory_read``: for figures."""
+    """``edges`` (B, L, V, V) over supports then queries, ``samples`` (M, B, Q, n_way), ``votes`` likewise, of which
+    the probabilities are the shares, ``memory_read``: for figures."""
 
 
 @dataclass(frozen=True)

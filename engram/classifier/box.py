@@ -39,6 +39,9 @@ class Boxed:
     familiarity: Mapping[str, list[float]] = field(default_factory=dict)
     """pictures of each class -> [slope, offset] of the logit that a picture is of one of the classes at all"""
 
+    def temperatures_of(self, method: str, transductive: bool) -> dict[str, list[float]]:
+        return self.temperatures.get(f"{method} transductive" if transductive else method, {})
+
 
 @cache
 def box() -> dict[str, Boxed]:

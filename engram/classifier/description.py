@@ -20,8 +20,9 @@ from engram.models.checkpoint import MOST_BYTES
 from engram.models.run_folder import MOST_NUMBERS
 from engram.structure import check_types
 
-FORMAT_VERSION = 2
-"""1: classes and memory lay in files of their own, which were written whole each time"""
+FORMAT_VERSION = 3
+"""1: classes and memory lay in files of their own, which were written whole each time; 2: temperatures were of the
+shares of votes, not of their logits"""
 DESCRIPTION = "classifier.json"
 
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.classifier.calibration import Calibration, stored
+from engram.classifier.calibration import Calibration, scores, stored
 from engram.classifier.disk import Turn
 from engram.classifier.encoders import PictureEncoder, weights_digest
 from engram.errors import EngramError
@@ -145,18 +145,18 @@ class Engine:
         if self.view:
             look = fit_view(support, labels, n_way)
             support, query = look(support), look(query)
-        log_probs, edges, drawn = self._answers(support, labels, query, n_way, samples)
-        tempered = (log_probs / sure.temperature).log_softmax(-1)
+        scores, edges, drawn = self._answers(support, labels, query, n_way, samples)
+        tempered = (scores / sure.temperature).log_softmax(-1)
         familiar = tempered.exp().amax(-1)  # where nothing was fitted
         if sure.familiarity is not None:
             slope, offset = sure.familiarity
             familiar = torch.sigmoid(slope * likeness(support, labels, query, n_way).amax(-1) + offset)
-        draws = (drawn.clamp(min=1e-12).log() / sure.temperature).softmax(-1) if drawn is not None else None
+        draws = (drawn / sure.temperature).softmax(-1) if drawn is not None else None
         return Answer(tempered, draws, familiar, edges, sure)
 
     @torch.no_grad()
     def compare(self, support: Tensor, labels: Tensor, query: Tensor, n_way: int) -> tuple[Tensor, Tensor]:
-        """log-probabilities (Q, N) as the method gives them, and the likeness (Q, N) to each class."""
+        """`scores` (Q, N) of the method's answers, and the likeness (Q, N) to each class."""
         if self.view:
             look = fit_view(support, labels, n_way)
             support, query = look(support), look(query)
@@ -165,20 +165,20 @@ class Engine:
     def _answers(
         self, support: Tensor, labels: Tensor, query: Tensor, n_way: int, samples: int = 0
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """log-probabilities (Q, N) without a temperature, edges (L, Q, S), samples (M, Q, N)."""
+        """`scores` (Q, N), edges (L, Q, S), scores of samples (M, Q, N)."""
         together = len(query) if self.transductive else TOGETHER if self.by_features else PICTURES_TOGETHER
         alone = self.method.card.transductive and not self.transductive
         sampling = self._sampling(samples) if samples else None
-        log_probs, edges, drawn = [], [], []
+        found, edges, drawn = [], [], []
         for part in query.split(max(1, PICTURES_TOGETHER if alone else together)):
             episode = _episode(support, labels, part[:, None] if alone else part[None], n_way).to(self.device)
             prediction = self._ask(self.method, episode)
-            log_probs.append(prediction.log_probs.flatten(0, 1).float().cpu())
+            found.append(scores(prediction).flatten(0, 1).float().cpu())
             edges.append(_query_edges(prediction, len(labels)))
             if sampling is not None:
-                drawn.append(self._ask(sampling, episode).details["samples"].flatten(1, 2).float().cpu())
+                drawn.append(scores(self._ask(sampling, episode), each=True).flatten(1, 2).float().cpu())
         return (
-            torch.cat(log_probs),
+            torch.cat(found),
             None if edges[0] is None else torch.cat([part for part in edges if part is not None], 1),
             torch.cat(drawn, 1) if drawn else None,
         )

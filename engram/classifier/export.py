@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from engram.classifier import memory as memories
+from engram.classifier.calibration import scores
 from engram.classifier.encoders import PictureEncoder
 from engram.classifier.engine import Engine, likeness, on_dark_ground
 from engram.classifier.estimator import FewShotClassifier
@@ -52,8 +53,8 @@ class FittedClassifier(nn.Module):
         if self.rooted is not None:
             query = View(self.rooted, self.centre, self.directions, self.factors)(query)  # type: ignore[arg-type]
         episode = Episode(self.support, self.labels, query[None], self.n_way, self.names)  # type: ignore[arg-type]
-        log_probs = self.method.classify(episode).log_probs[0]  # type: ignore[operator]
-        probabilities = torch.softmax(log_probs / self.sure.temperature, -1)
+        found = scores(self.method.classify(episode))[0]  # type: ignore[operator]
+        probabilities = torch.softmax(found / self.sure.temperature, -1)
         if self.sure.familiarity is None:
             return probabilities, probabilities.amax(-1)
         slope, offset = self.sure.familiarity

@@ -133,12 +133,11 @@ def _on_encoder(
 def _boxed_extras(boxed: Boxed | None, name: str, transductive: bool) -> dict[str, Any]:
     if boxed is None:
         return {"transductive": transductive}
-    fitted = boxed.temperatures.get(f"{name} transductive" if transductive else name, {})
     return {
         "transductive": transductive,
         "light_ink": boxed.light_ink,
         "view": boxed.view,
-        "temperatures": fitted,
+        "temperatures": boxed.temperatures_of(name, transductive),
         "familiarities": boxed.familiarity,
     }
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from engram.classifier import disk
 from engram.classifier import index as indices
-from engram.classifier.box import fitted_at
+from engram.classifier.box import box, fitted_at
 from engram.classifier.description import (
     DESCRIPTION,
     FORMAT_VERSION,
@@ -176,8 +176,7 @@ def load(kind: type[FewShotClassifier], folder: Path, device: str) -> FewShotCla
 
 def _loaded(kind: type[FewShotClassifier], raw: dict[str, Any], folder: Path, device: str) -> FewShotClassifier:
     try:
-        digests = raw["digests"]
-        first = raw["format_version"] == 1
+        digests, first = raw["digests"], raw["format_version"] == 1
         name = "weights.safetensors" if first else _weights_name(digests["weights"])
         weights = tensors_of(folder / name, digests["weights"])
         classifier = kind(**{**raw["parameters"], "device": device})
@@ -204,8 +203,7 @@ def _parameters(classifier: FewShotClassifier) -> dict[str, Any]:
 
 
 def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder: Path) -> Engine:
-    where, on = choose_device(device), str(folder / DESCRIPTION)
-    shape = tuple(raw["image_shape"])
+    where, on, shape = choose_device(device), str(folder / DESCRIPTION), tuple(raw["image_shape"])
     refuse_own_code((raw["method"], raw["encoder"]), on, "fit it again from your run folder")
     encoder: torch.nn.Module | None = None
     encoder_recipe = None
@@ -220,9 +218,10 @@ def _engine(raw: dict[str, Any], weights: dict[str, Tensor], device: str, folder
     method = build_method(recipe, width, where, "fp32", weights).eval()
     _fill(method, weights, METHOD, on)
     extras = {name: raw[name] for name in ("light_ink", "transductive", "temperatures", "familiarities")}
-    for name in ("temperatures", "familiarities"):
-        if raw[name]:
-            fitted_at(raw[name], 1)  # what is no such table fails here and not at the first answer
+    if (boxed := box().get(raw["parameters"]["weights"])) and raw["format_version"] < 3:
+        extras["temperatures"] = boxed.temperatures_of(recipe.method, raw["transductive"])
+    for table in filter(None, (raw["temperatures"], raw["familiarities"])):
+        fitted_at(table, 1)  # what is no such table fails here and not at the first answer
     extras |= {name: raw[name] for name in ("crop", "view") if name in raw}  # came later
     return Engine(method, recipe, shape, encoder, encoder_recipe, **extras)
 

@@ -48,7 +48,8 @@ class ContentGraph(nn.Module):
         votes = drawn + 1e-12
         classes = votes / votes.sum(-1, keepdim=True)
         edges = all_edges(drawn.mean(0), classes.mean(0), task.labels)
-        return GraphAnswer(edges[None], classes, None), memory_bank.histories(answer.bank, answer.now, self.capacity)
+        histories = memory_bank.histories(answer.bank, answer.now, self.capacity)
+        return GraphAnswer(edges[None], classes, None, votes=drawn), histories
 
     @torch.no_grad()
     def begin(self, task: Task, query_labels: Tensor) -> None:

@@ -30,6 +30,8 @@ class GraphAnswer(NamedTuple):
     """(T, B, L, V, width) hidden states after each step; None without history"""
     log10_smallest_degrees: Tensor | None = None
     """(L,) of the smallest D of equation 7 in each layer, in training with the paper's edges; else None"""
+    votes: Tensor | None = None
+    """(M, T, B, Q, n_way) edges of queries and classes, of which class_samples are the shares; None: they are not"""
 
 
 class LayerEdges(NamedTuple):
@@ -187,7 +189,7 @@ class SlotGraph(ContinualGraph):
             support, labels, query = graph.one_graph_per_query(support, labels, query)
         nodes = torch.cat([support, query], 2)
         state = self._state(history, n_tasks, nodes)
-        edges, drawn, hidden, degrees = self(nodes, labels, task.n_way, state, samples)
+        edges, drawn, hidden, degrees, _ = self(nodes, labels, task.n_way, state, samples)
         if not self.transductive:  # B * Q graphs become B tasks again
             edges = graph.merge_query_graphs(edges, n_query)
             drawn = drawn.squeeze(-2).unflatten(2, (-1, n_query))

@@ -81,4 +81,6 @@ def answer_in_turn(
             history, details = histories[step], {"edges": answer.edges[:, step].movedim(0, 1)}
             if keep_samples:
                 details["samples"] = answer.class_samples[:, step]
+            if answer.votes is not None:
+                details["votes"] = answer.votes[:, step]
             yield log_probs, history, details

@@ -19,7 +19,7 @@ from engram import spellings
 from engram.errors import EngramWarning
 from engram.files import read_json
 from engram.ledger import RunRecord
-from engram.report.own_pictures import encoders_table, memory_table, ways_table
+from engram.report.own_pictures import confidence_table, encoders_table, memory_table, ways_table
 from engram.report.results import NOT_MEASURED, paths_table
 from engram.report.stored import store_section
 from engram.report.suggested import suggest_table
@@ -155,7 +155,11 @@ def own_section(name: str, runs: str, folder: Path) -> str:
         return NOT_MEASURED
     content, file = files[-1]
     tables = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": ways_table, "speed": _speed}
-    tables |= {"suggest": suggest_table, "encoders": partial(encoders_table, n_way=kind)}
+    tables |= {
+        "suggest": suggest_table,
+        "encoders": partial(encoders_table, n_way=kind),
+        "confidence": confidence_table,
+    }
     table = tables[what](content)
     return table.markdown() + _source(content, file, runs, "own")
 

@@ -42,6 +42,40 @@ def encoders_table(content: dict[str, Any], n_way: str) -> Table[Any]:
     return Table(columns, rows, note=note)
 
 
+def confidence_table(content: dict[str, Any]) -> Table[Any]:
+    """Calibration errors: a row for each encoder, kind of pictures and number of classes, a column for each number of
+    pictures."""
+    cells = {
+        (name, kind, *map(int, key.split("x"))): cell
+        for name, kinds in content["stated"].items()
+        for kind, found in kinds.items()
+        for key, cell in found.items()
+    }
+    rows = sorted({key[:3] for key in cells})
+
+    def error(count: int) -> Column[tuple[Any, ...]]:
+        def shown(row: tuple[Any, ...]) -> str:
+            cell = cells.get((*row, count))
+            return percent(cell["ece"], digits=1) if cell else ""
+
+        return Column(f"{count} of each", shown)
+
+    columns = (
+        Column[tuple[Any, ...]]("Encoder", lambda row: f"`{row[0]}`"),
+        Column[tuple[Any, ...]]("Pictures", lambda row: row[1]),
+        Column[tuple[Any, ...]]("Classes", lambda row: str(row[2])),
+        *map(error, sorted({key[3] for key in cells})),
+    )
+    several = [cell["ece"] for key, cell in cells.items() if key[3] > 1]
+    tasks, seconds = ([cell[name] for cell in cells.values()] for name in ("tasks", "fit_s"))
+    note = (
+        f"Expected calibration error in % on test classes, over {min(tasks)} tasks of most classes to {max(tasks)} of "
+        f"fewest. With two pictures of each class or more, {sum(e <= 0.05 for e in several)} of {len(several)} are at "
+        f"most 5 %. Fitting confidence took {max(seconds):.1f} s at most."
+    )
+    return Table(columns, rows, note=note)
+
+
 def ways_table(content: dict[str, Any]) -> Table[Any]:
     """More classes at once, with the plain nearest centroid beside them, and pictures of another kind."""
 

@@ -9,9 +9,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from engram.classifier.calibration import Calibration, _area, _logistic, _place_in_class, calibrate, stored
+from engram.classifier.calibration import (
+    Calibration,
+    _area,
+    _grown,
+    _logistic,
+    _place_in_class,
+    _temperature,
+    calibrate,
+    scores,
+    stored,
+)
 from engram.classifier.engine import Engine
 from engram.classifier.opening import open_engine
+from engram.types import Prediction
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +110,56 @@ def test_constants_that_were_fitted_on_other_pictures_are_overruled(weights: str
     strangers = 1 + 0.4 * torch.randn(50, width, generator=generator)
     unlike = engine.answer(*known, strangers, 10, calibration=sure).familiarity.mean()
     assert after.familiarity.mean() > 0.7 and unlike < 0.4
+
+
+def test_votes_that_are_all_near_one_keep_their_differences() -> None:
+    logits = torch.tensor([[[9.0, 7.0, 5.0]]])
+    votes = torch.stack([logits.sigmoid(), logits.sigmoid()])
+    shares = votes.mean(0) / votes.mean(0).sum(-1, keepdim=True)
+    found = Prediction(shares.log(), details={"votes": votes, "samples": votes / votes.sum(-1, keepdim=True)})
+    torch.testing.assert_close(scores(found), logits, atol=1e-2, rtol=0)
+    torch.testing.assert_close(scores(found, each=True), logits.expand(2, 1, 1, 3), atol=1e-2, rtol=0)
+    plain = Prediction(shares.log(), details={"samples": shares[None]})
+    assert scores(plain) is plain.log_probs and torch.equal(scores(plain, each=True)[0], shares.log())
+    assert float(scores(plain)[..., 0] - scores(plain)[..., 2]) < 0.01
+
+
+def test_answers_are_on_average_nearly_as_sure_as_they_are_right() -> None:
+    """No temperature fits where some scores lie far apart and most do not; the likeliest leaves answers too unsure."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.arange(2000) % 20
+    wide = torch.rand(2000, 1, generator=generator) < 0.25
+    found = torch.randn(2000, 20, generator=generator) * torch.where(wide, 3, 1)
+    found[torch.arange(2000), truth] += 3
+    steps = torch.linspace(-3, 3, 241).exp()
+    likely = [float(-(found / t).log_softmax(-1).gather(1, truth[:, None]).sum()) for t in steps]
+    right = float((found.argmax(-1) == truth).float().mean())
+    temperatures = float(steps[min(range(241), key=likely.__getitem__)]), _temperature(found, truth, 1.0)
+    gaps = [right - float((found / t).softmax(-1).amax(-1).mean()) for t in temperatures]
+    assert 0 < gaps[1] < 0.7 * gaps[0]
+
+
+def test_few_answers_move_a_stored_temperature_less_than_many() -> None:
+    truth = torch.arange(10) % 5
+    found = torch.nn.functional.one_hot(truth, 5).float()  # all right, so the lower the better
+    few, many = (_temperature(found.repeat(times, 1), truth.repeat(times), 1.0) for times in (1, 30))
+    assert many < few < 1
+
+
+@pytest.mark.parametrize("spread", [3.0, 12.0])
+def test_a_temperature_grows_from_the_pictures_left_to_those_at_hand(spread: float) -> None:
+    """From one picture, the other held out, to two: near the best temperature of pictures to come."""
+    bare = replace(open_engine(None, "imagenet", None, False, "cpu"), temperatures={}, view=False)
+    features, labels = memory(40, 17, spread)
+    known, asked = (features[:80], labels[:80]), (features[80:], labels[80:])
+    best = _temperature(bare.compare(*known, asked[0], 40)[0], asked[1], 1.0)
+    fitted = calibrate(bare, *known, 40).temperature
+    assert abs(torch.tensor(fitted / best).log()) < 0.15
+    left = _temperature(bare.compare(features[:40], labels[:40], features[40:80], 40)[0], labels[40:80], 1.0)
+    assert fitted < 0.95 * left
+    clear, vague = torch.eye(5) * 9 + torch.rand(5, 5), torch.eye(5) * 0.1 + torch.rand(5, 5)
+    truth = torch.arange(5)
+    assert _grown(vague, truth, 1, 2, 2.0) < _grown(clear, truth, 1, 2, 2.0) < _grown(clear, truth, 9, 10, 2.0) < 1
 
 
 def test_methods_that_need_all_their_pictures_keep_the_stored_constants(engine: Engine) -> None:

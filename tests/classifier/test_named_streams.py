@@ -7,6 +7,7 @@ import torch
 from drawn import pictures
 
 from engram.classifier import FewShotClassifier
+from engram.classifier.calibration import scores
 from engram.types import Episode
 
 STEPS, KINDS = 4, ("bolt", "nut", "washer")
@@ -35,7 +36,7 @@ def test_remembering_equals_the_methods_own_memory(name: str, settings: dict) ->
         with torch.no_grad():
             prediction = engine.method.classify(episode, histories)  # type: ignore[operator]
         histories = prediction.history
-        tempered = prediction.log_probs[0] / classifier.calibration.temperature
+        tempered = scores(prediction)[0] / classifier.calibration.temperature
         mine = torch.from_numpy(classifier.predict_proba(query))
         assert torch.allclose(mine, tempered.double().softmax(-1), atol=1e-5), f"step {step}"
 

@@ -15,6 +15,7 @@ from drawn import pictures
 from safetensors.torch import save as tensors_to_bytes
 
 from engram.classifier import FewShotClassifier
+from engram.classifier.box import box
 from engram.classifier.description import sealed
 from engram.classifier.folders import forget_class
 from engram.errors import EngramError
@@ -138,7 +139,7 @@ def test_a_sealed_description_that_makes_no_sense(copied: Path, changes: dict, s
 
 def test_a_folder_of_another_version(copied: Path) -> None:
     change(copied, format_version=7, versions={"engram": "9.9"})
-    with pytest.raises(EngramError, match=r"format version 7, written by Engram 9\.9, but this Engram reads up to 2"):
+    with pytest.raises(EngramError, match=r"format version 7, written by Engram 9\.9, but this Engram reads up to 3"):
         FewShotClassifier.load(copied)
 
 
@@ -159,6 +160,15 @@ def test_tensors_changed_or_missing(copied: Path, part: str) -> None:
     path.unlink()
     with pytest.raises(EngramError, match=f"{path.name} (cannot be read|has 0 bytes where 9 pictures need)"):
         FewShotClassifier.load(copied)
+
+
+def test_temperatures_of_the_second_version_are_those_of_today(copied: Path) -> None:
+    """They were of the shares of votes: another scale, of which the box has constants no more."""
+    change_and_seal(copied, format_version=2, temperatures={"1": [0.1], "5": [0.1]})
+    today, loaded = box()["photographs"].temperatures_of("content_memory", False), FewShotClassifier.load(copied)
+    assert loaded.engine_.temperatures == today and loaded.calibration.temperature > 0.3
+    change_and_seal(copied, format_version=3, temperatures={"1": [0.1], "5": [0.1]})
+    assert FewShotClassifier.load(copied).calibration.temperature == pytest.approx(0.1)
 
 
 def as_first_version(folder: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engram.report.own_pictures import ENGINES, encoders_table, memory_table
+from engram.report.own_pictures import ENGINES, confidence_table, encoders_table, memory_table
 
 
 def test_encoders_beside_each_other() -> None:
@@ -20,6 +20,19 @@ def test_encoders_beside_each_other() -> None:
     assert lines[4] == "| Drawings | `seer` | 50.00 ± 1.00 |  |"
     assert "40 tasks of 5 test classes" in lines[-1] and "`seer` 50.0 (Birds, 1 of each)" in lines[-1]
     assert "10 tasks of 20 test classes" in encoders_table(content, "20").markdown()
+
+
+def test_errors_of_confidence_by_classes_and_pictures() -> None:
+    wrong, right = ({"ece": error, "fit_s": 40 * error, "tasks": 3} for error in (0.1, 0.025))
+    seer = {"Birds": {"2x1": wrong, "2x10": right, "2x2": right, "100x2": wrong}}
+    lines = confidence_table({"tasks": 30, "stated": {"seer": seer}}).markdown().splitlines()
+    assert lines[0] == "| Encoder | Pictures | Classes | 1 of each | 2 of each | 10 of each |"
+    assert lines[2:4] == ["| `seer` | Birds | 2 | 10.0 | 2.5 | 2.5 |", "| `seer` | Birds | 100 |  | 10.0 |  |"]
+    assert (
+        "2 of 3 are at most 5 %" in lines[-1]
+        and "over 3 tasks of most classes to 3" in lines[-1]
+        and "4.0 s at most" in lines[-1]
+    )
 
 
 def test_a_memory_of_several_sizes() -> None:
