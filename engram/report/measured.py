@@ -29,7 +29,7 @@ SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "p
 """section -> what a file must hold"""
 KINDS = ("imagenet", "photographs", "glyphs")
 OWN = tuple(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS)
-OWN += ("ways.imagenet", "encoders.5", "encoders.20", "suggest", "speed")
+OWN += ("ways.imagenet", "encoders.5", "encoders.20", "confidence", "suggest", "speed")
 BUSY = 1.5
 """load average above which a table says so"""
 PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")
