@@ -1,8 +1,8 @@
-"""`FewShotClassifier()` on birds: what the box says of `imagenet`, and how good it is.
+"""`FewShotClassifier()` on birds: what the box says of packaged encoders, and how good they are.
 
-Called by ``python -m benchmarks.own_images fit imagenet`` and ``test imagenet``. Birds 161 to 180 of CUB-200-2011
-and the validation classes of miniImageNet are fitted on, classes 181 to 200 are tested; birds-40x24.zip and
-miniimagenet-val.zip lie in ENGRAM_DATA. Nothing is trained on them.
+Called by ``python -m benchmarks.own_images fit imagenet`` and ``test imagenet``, or ``imagenet-lite1``. Birds 161 to
+180 of CUB-200-2011 and the validation classes of miniImageNet are fitted on, classes 181 to 200 are tested;
+birds-40x24.zip and miniimagenet-val.zip lie in ENGRAM_DATA. Nothing is trained on them.
 """
 
 from __future__ import annotations
@@ -128,18 +128,18 @@ def centroids(asked: Sequence[Task]) -> dict[str, float]:
     return {"accuracy": float(np.mean(right)), "interval": interval(np.array(right))}
 
 
-def fit(count: int) -> dict[str, Any]:
+def fit(kind: str, count: int) -> dict[str, Any]:
     """Constants of the box and the table of engines, from classes that are not tested."""
     from benchmarks.own_images import fitted_temperature, logistic, write_box
 
-    plain = {t: replace(opening.open_engine(None, "imagenet", None, t, "cpu"), temperatures={}) for t in (False, True)}
-    kinds = pictures(BIRDS, FITTED_ON), pictures(PHOTOGRAPHS)
-    parts, mixed = [seen(plain[False], kind) for kind in kinds], seen(plain[False], kinds[0] | kinds[1])
+    plain = {t: replace(opening.open_engine(None, kind, None, t, "cpu"), temperatures={}) for t in (False, True)}
+    shown = pictures(BIRDS, FITTED_ON), pictures(PHOTOGRAPHS)
+    parts, mixed = [seen(plain[False], classes) for classes in shown], seen(plain[False], shown[0] | shown[1])
     temperatures: dict[str, dict[str, list[float]]] = {"content_memory": {}, "content_memory transductive": {}}
     familiarity: dict[str, list[float]] = {}
     for n_way in WAYS:
         for shots in SHOTS:
-            sources = parts if n_way <= len(kinds[0]) else [mixed]  # neither has as many classes
+            sources = parts if n_way <= len(shown[0]) else [mixed]  # neither has as many classes
             asked = [list(tasks(p, min(n_way, len(p.classes)), shots, max(12, count // n_way))) for p in sources]
             key = f"{n_way}x{shots}"
             found = [outcomes(plain[False], part, own=False) for part in asked]
@@ -152,10 +152,10 @@ def fit(count: int) -> dict[str, Any]:
             familiarity[key] = logistic(known, strange) if scores else familiarity[f"10x{shots}"]
             print(key, temperatures["content_memory"][key], familiarity[key], flush=True)
     asked = {shots: list(tasks(parts[0], 5, shots, count)) for shots in (1, CHOSEN_AT)}
-    entry = replace(box()["imagenet"], temperatures=temperatures, familiarity=familiarity)
-    table, others = _engines(replace(entry, temperatures={}), asked)
+    entry = replace(box()[kind], temperatures=temperatures, familiarity=familiarity)
+    table, others = _engines(kind, replace(entry, temperatures={}), asked)
     entry = replace(entry, temperatures={**others, **temperatures})
-    write_box("imagenet", entry)
+    write_box(kind, entry)
     protocols = {str(s): {"n_way": 5, "n_query": QUERIES, "n_shot": s} for s in asked}
     common = {"chosen": entry.engine, "chosen_at": CHOSEN_AT, "protocols": protocols, "box": asdict(entry)}
     return {"engines": table, **common}
@@ -173,15 +173,15 @@ def _likenesses(engine: Engine, task: Task) -> tuple[np.ndarray, np.ndarray]:
     return alike[: len(task.query)], alike[len(task.query) :]
 
 
-def _engines(entry: Boxed, asked: dict[int, list[Task]]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _engines(kind: str, entry: Boxed, asked: dict[int, list[Task]]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Figures of every method that needs no training, on birds alone, and its temperatures there."""
     from benchmarks.own_images import fitted_temperature, write_box
 
-    write_box("imagenet", entry)
+    write_box(kind, entry)
     table, temperatures = {}, {}
     for name, transductive in [(n, t) for n in METHODS for t in (False, True)]:
         try:
-            engine = opening.open_engine(name, "imagenet", None, transductive, "cpu")
+            engine = opening.open_engine(name, kind, None, transductive, "cpu")
         except EngramError:
             continue  # has to be trained on tasks first
         if engine.by_features and (engine.method.card.transductive or not transductive):
@@ -193,11 +193,11 @@ def _engines(entry: Boxed, asked: dict[int, list[Task]]) -> tuple[dict[str, Any]
     return table, temperatures
 
 
-def test(count: int) -> dict[str, Any]:
+def test(kind: str, count: int) -> dict[str, Any]:
     """The default on classes nothing was chosen on."""
     from benchmarks.own_images import area_under_roc
 
-    engine, joint = (opening.open_engine(None, "imagenet", None, t, "cpu") for t in (False, True))
+    engine, joint = (opening.open_engine(None, kind, None, t, "cpu") for t in (False, True))
     tested = pictures(BIRDS, TESTED_ON)
     birds, plain = seen(engine, tested), replace(engine, temperatures={})
     result: dict[str, Any] = {"engine": engine.recipe.method, "protocols": {}, "shots": {}, "centroids": {}, "ways": {}}

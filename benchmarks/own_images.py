@@ -8,8 +8,8 @@ familiarity are fitted, and engram/weights/box.json is rewritten.
 ``python -m benchmarks.own_images suggest``: labels that `suggest` saves on birds (benchmarks/own_suggest.py).
 ``python -m benchmarks.own_images speed``: cold and warm calls, pictures per second, the page; which bars hold.
 
-KIND is imagenet (birds: benchmarks/own_birds.py), photographs (miniImageNet) or glyphs. Each run writes one JSON to
-results/own.
+KIND is imagenet or imagenet-lite1 (birds: benchmarks/own_birds.py), photographs (miniImageNet) or glyphs. Each run
+writes one JSON to results/own.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from engram.ledger import current_commit, new_run_id, software_versions, utc_now
 from engram.methods import METHODS
 from engram.protocol import Protocol
 
+PACKAGED = ("imagenet", "imagenet-lite1")
 DATASETS = {"photographs": "miniimagenet", "glyphs": "glyphs"}
 SHOTS = {"photographs": (1, 5, 20), "glyphs": (1, 3, 5)}
 QUERIES = {"photographs": 15, "glyphs": 3}
@@ -260,7 +261,7 @@ def write(folder: Path, name: str, content: dict[str, Any]) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("fit", "test", "encoders", "confidence", "suggest", "speed"))
-    parser.add_argument("kind", choices=("imagenet", *DATASETS), nargs="?", default="imagenet")
+    parser.add_argument("kind", choices=(*PACKAGED, *DATASETS), nargs="?", default="imagenet")
     parser.add_argument("--features", type=Path, default=None, help="folder of engram features, to save time")
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--fit", action="store_true", help="suggest on the classes that it was chosen on")
@@ -282,10 +283,10 @@ def main() -> None:
         content = measure(arguments.fit)
     else:
         content = {"kind": arguments.kind, "tasks": arguments.tasks}
-        if arguments.kind == "imagenet":
+        if arguments.kind in PACKAGED:
             from benchmarks import own_birds
 
-            content |= {"fit": own_birds.fit, "test": own_birds.test}[arguments.what](arguments.tasks)
+            content |= {"fit": own_birds.fit, "test": own_birds.test}[arguments.what](arguments.kind, arguments.tasks)
         else:
             call = {"fit": fit, "test": test}[arguments.what]
             content |= call(arguments.kind, arguments.features, arguments.tasks)

@@ -101,7 +101,7 @@ Weights = Annotated[
     str | None,
     arg(
         metavar="NAME",
-        help="imagenet; photographs or glyphs, small, in the box; timm:NAME, hf:NAME, onnx:FILE; or a run folder",
+        help="imagenet, imagenet-lite1; photographs, glyphs, small ones; timm:NAME, hf:NAME, onnx:FILE; a run folder",
         help_behavior_hint="(default: imagenet)",
     ),
 ]

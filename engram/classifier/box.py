@@ -23,13 +23,15 @@ class Boxed:
     """One kind of picture."""
 
     encoder: str
-    """folder of the checkpoint whose backbone sees the pictures; "" for that of `imagenet`"""
+    """folder of the checkpoint whose backbone sees the pictures; "" where that comes in a package"""
     engine: str
     """method that won on validation classes"""
     heads: Mapping[str, str] = field(default_factory=dict)
     """method -> folder of a checkpoint trained on the encoder's features"""
     settings: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """method -> its keywords on these features"""
+    backbone: str = ""
+    """the backbone that comes in a package"""
     light_ink: bool = False
     """whether it learned from light strokes on dark ground"""
     view: bool = False

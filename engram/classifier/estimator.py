@@ -39,8 +39,8 @@ class FewShotClassifier(Habits):
 
     Args:
         engine: a method of the library ("content_memory", "proto_net", ...); None takes that of the weights.
-        weights: "imagenet", for photographs; "photographs" and "glyphs", small ones of the box; "timm:NAME", "hf:NAME",
-            "onnx:FILE"; the run folder of ``engram train``; or any module as a `PictureEncoder`.
+        weights: "imagenet" or "imagenet-lite1", for photographs; "photographs" and "glyphs", small ones of the box;
+            "timm:NAME", "hf:NAME", "onnx:FILE"; the run folder of ``engram train``; or a module as a `PictureEncoder`.
         settings: keywords of the engine, as in a recipe's [method] table.
         transductive: let the pictures asked about together inform each other, where the engine can.
         reject_below: answer "unknown" where it is less probable than this that the picture is of one of the classes at

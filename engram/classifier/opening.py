@@ -56,7 +56,8 @@ def open_engine(
     where = choose_device(device)
     boxed = box().get(str(weights))
     if (boxed and not boxed.encoder) or isinstance(weights, nn.Module) or str(weights).partition(":")[0] in FORMS:
-        eye, entry = _eye(weights, where), boxed or box()["imagenet"]
+        eye = _packaged_eye(str(weights), boxed.backbone, where) if boxed else _eye(weights, where)
+        entry = boxed or box()["imagenet"]
         name = spellings.engine_today(engine, tuple(METHODS)) or entry.engine
         return _on_encoder(name, eye, entry, settings or {}, transductive, where)
     checkpoint = load(WEIGHTS / boxed.encoder if boxed else _run_folder(weights))
@@ -80,20 +81,22 @@ def _tuned(recipe: Recipe) -> Boxed | None:
     return box()["imagenet"] if (recipe.method, recipe.backbone_weights) == ("stage_one", "imagenet") else None
 
 
+def _packaged_eye(name: str, backbone: str, device: torch.device) -> Eye:
+    recipe = replace(PACKAGED, name=f"stage_one/{name}", backbone=backbone)
+    method = build_method(recipe, (3, 224, 224), device, "fp32").eval()
+    start_packaged(method, recipe)
+    side = int(method.backbone.backbone.image_size)  # type: ignore[union-attr,arg-type]
+    return Eye(method.backbone, recipe, (3, side, side), CROP)
+
+
 def _eye(weights: str | Path | PictureEncoder, device: torch.device) -> Eye:
-    if isinstance(weights, PictureEncoder) or str(weights) != "imagenet":
-        encoder = weights if isinstance(weights, nn.Module) else open_encoder(str(weights))
-        if not isinstance(encoder, PictureEncoder):
-            raise EngramError(
-                f"weights is a {type(weights).__name__}, which does not say how it wants pictures: give "
-                f"engram.classifier.PictureEncoder(module, preprocess, image_size)"
-            )
-        return Eye(
-            encoder.to(device), replace(PACKAGED, backbone_weights=encoder.name), encoder.image_shape, encoder.crop
+    encoder = weights if isinstance(weights, nn.Module) else open_encoder(str(weights))
+    if not isinstance(encoder, PictureEncoder):
+        raise EngramError(
+            f"weights is a {type(weights).__name__}, which does not say how it wants pictures: give "
+            f"engram.classifier.PictureEncoder(module, preprocess, image_size)"
         )
-    method = build_method(PACKAGED, (3, 224, 224), device, "fp32").eval()
-    start_packaged(method, PACKAGED)
-    return Eye(method.backbone, PACKAGED, (3, 224, 224), CROP)
+    return Eye(encoder.to(device), replace(PACKAGED, backbone_weights=encoder.name), encoder.image_shape, encoder.crop)
 
 
 def _run_folder(weights: str | Path) -> Path:

@@ -21,7 +21,7 @@ from engram.data.pixels import NORMALISATIONS
 from engram.errors import EngramError, nearest
 from engram.methods import METHODS
 from engram.nn.backbones import build_backbone
-from engram.nn.backbones.efficientnet import DIGEST, EfficientNetLite0, imagenet_weights
+from engram.nn.backbones.efficientnet import EfficientNetLite0, imagenet_weights
 from engram.nn.encoder import Encoder
 from engram.nn.task_norm import TaskBatchNorm, TaskNorm
 from engram.recipes.schema import Recipe, structure
@@ -146,7 +146,8 @@ def start_packaged(method: Method, recipe: Recipe) -> str:
     backbone: Any = method.backbone.backbone
     if not isinstance(backbone, EfficientNetLite0):
         raise EngramError(
-            f"{recipe.name} [backbone]: weights = 'imagenet' are those of efficientnet_lite0, not of {recipe.backbone}"
+            f"{recipe.name} [backbone]: weights = 'imagenet' are those of efficientnet_lite0 and efficientnet_lite1, "
+            f"not of {recipe.backbone}"
         )
     if recipe.data.normalisation != "lite":
         raise EngramError(
@@ -154,7 +155,7 @@ def start_packaged(method: Method, recipe: Recipe) -> str:
             f"from 'lite'"
         )
     backbone.load_state_dict(imagenet_weights(backbone))
-    return DIGEST[:16]
+    return backbone.packaged.digest[:16]
 
 
 def _uniform_norms(method: nn.Module) -> int:

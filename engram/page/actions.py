@@ -14,6 +14,7 @@ from typing import Any
 from engram.classifier.box import box
 from engram.errors import EngramError, nearest
 from engram.page import drawing, uploads
+from engram.page.app import KINDS
 from engram.page.example import example_files
 from engram.page.session import Session, Shown, engine_of
 
@@ -23,7 +24,7 @@ NO_ANSWER = [None, "", "", {"choices": [], "visible": False}, ""]
 
 def prepare() -> None:
     """Open the engine of every kind of pictures before it is asked for."""
-    for kind in box():
+    for kind in KINDS:
         engine_of(kind)
 
 

@@ -27,9 +27,9 @@ from engram.report.table import Column, Table, percent
 
 SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": "", "memory": "", "store": ""}
 """section -> what a file must hold"""
-KINDS = ("imagenet", "photographs", "glyphs")
+KINDS = ("imagenet", "imagenet-lite1", "photographs", "glyphs")
 OWN = tuple(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS)
-OWN += ("ways.imagenet", "encoders.5", "encoders.20", "confidence", "suggest", "speed")
+OWN += ("ways.imagenet", "ways.imagenet-lite1", "encoders.5", "encoders.20", "confidence", "suggest", "speed")
 BUSY = 1.5
 """load average above which a table says so"""
 PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")

@@ -97,7 +97,7 @@ def test_what_a_recipe_freezes_is_asked_as_it_is(tmp_path: Path) -> None:
         resolve_model("egnn", of_imagenet(tmp_path, method="egnn")).build(store)
     with pytest.raises(EngramError, match="normalisation = 'unit' but the weights 'imagenet' learned from 'lite'"):
         resolve_model("proto_net", of_imagenet(tmp_path, normalisation="unit")).build(store)
-    with pytest.raises(EngramError, match="'imagenet' are those of efficientnet_lite0, not of conv4"):
+    with pytest.raises(EngramError, match="those of efficientnet_lite0 and efficientnet_lite1, not of conv4"):
         resolve_model("proto_net", of_imagenet(tmp_path, backbone="conv4")).build(store)
 
 

@@ -25,6 +25,7 @@ COUNTS = {
     "resnet_snail": 3_545_056,
     "wrn28_10": 36_472_784,
     "efficientnet_lite0": 4_652_008 - 1_281_000,  # without its classifier of 1,000 classes
+    "efficientnet_lite1": 5_416_680 - 1_281_000,
     "flatten": 0,
 }
 

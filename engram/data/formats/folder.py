@@ -47,7 +47,7 @@ class FolderOptions:
     """share of the short side that is cut out of the middle; None: the whole, squeezed"""
 
 
-def find_folder(root: Path, options: FolderOptions = FolderOptions()) -> Form:  # noqa: B008 - frozen
+def find_folder(root: Path, options: FolderOptions = FolderOptions()) -> Form:
     """The folder ``root`` as a dataset; never None, because any folder is this form or an error."""
     shape = (options.channels, options.image_size, options.image_size)
     if options.image_size < 1 or options.channels not in (1, 3):

