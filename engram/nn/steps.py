@@ -46,7 +46,7 @@ def equal_shapes(steps: Sequence[AnyStep]) -> list[list[AnyStep]]:
 
 
 def slot_by_slot(encode: Callable[[Tensor], Tensor], steps: Sequence[Step]) -> list[tuple[Tensor, Tensor]]:
-    """Features of the supports and of the queries of T steps of one shape, each slot of all T * B tasks in its own call.
+    """Features of the supports and of the queries of T steps of one shape, one call for each slot of all T * B tasks.
 
     In training BatchNorm then sees one image of every task. Statistics of so few images are noisy, and differ from slot
     to slot. Shapes: (B, S, ...) and (B, Q, ...) of every step -> the same with features
