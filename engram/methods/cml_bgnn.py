@@ -135,8 +135,9 @@ class CmlBgnn(EmbeddingMethod):
             "and 15 queries per class, interval over independent sequences.",
             "Steps and batch. Paper: T = 8, 80 or 64 tasks. Public code: 16 steps and batch 128 in training, 8 at "
             "test, BatchNorm step by step. Ours: the paper's, BatchNorm over all steps together in training.",
-            "Encoder calls. Public code: one per slot of the batch, the tasks on two GPUs, so that BatchNorm sees 40 of 80 "
-            'images in training. Ours: one for all images, 800 at one shot, unless `encoder_calls = "slot"`.',
+            "Encoder calls. Public code: one per slot of the batch, half of the tasks on each of two GPUs, so that "
+            "BatchNorm sees 40 images in training. Ours: one for all images, 800 at one shot, unless "
+            '`encoder_calls = "slot"`.',
             "Queries. Paper: not stated. Public code: in class order in every task. Ours: shuffled.",
             "Start of norms. Public code: weights of BatchNorm uniform in (0, 1), PyTorch's default before 1.2. Ours: "
             '1, unless the recipe says `norm_start = "uniform"`.',
