@@ -21,7 +21,7 @@ from engram.errors import EngramError, nearest
 from engram.nn import graph
 from engram.nn.bayes import bayes_loss
 from engram.nn.slot_graph import GraphAnswer, SlotGraph
-from engram.nn.steps import answer_in_turn, answer_together, equal_shapes
+from engram.nn.steps import answer_in_turn, answer_together, equal_shapes, slot_by_slot
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 
@@ -55,6 +55,8 @@ class CmlBgnnConfig:
     """0 takes the expectation by quadrature, which is deterministic; M > 0 draws M samples."""
     transductive: bool = True
     dropout: float = 0.3
+    encoder_calls: Literal["one", "slot"] = "one"
+    """In training: one for all images of a step, or one for each slot, whose BatchNorm sees one image of every task."""
 
     def __post_init__(self) -> None:
         if self.bayes != "none" and self.gamma > 0 and self.train_samples < 2:
@@ -133,6 +135,9 @@ class CmlBgnn(EmbeddingMethod):
             "and 15 queries per class, interval over independent sequences.",
             "Steps and batch. Paper: T = 8, 80 or 64 tasks. Public code: 16 steps and batch 128 in training, 8 at "
             "test, BatchNorm step by step. Ours: the paper's, BatchNorm over all steps together in training.",
+            "Encoder calls. Public code: one per slot of the batch, half of the tasks on each of two GPUs, so that "
+            "BatchNorm sees 40 images in training. Ours: one for all images, 800 at one shot, unless "
+            '`encoder_calls = "slot"`.',
             "Queries. Paper: not stated. Public code: in class order in every task. Ours: shuffled.",
             "Start of norms. Public code: weights of BatchNorm uniform in (0, 1), PyTorch's default before 1.2. Ours: "
             '1, unless the recipe says `norm_start = "uniform"`.',
@@ -151,6 +156,12 @@ class CmlBgnn(EmbeddingMethod):
             stochastic=config.bayes != "none" and config.test_samples > 0,
             samples_key=type(self).card.samples_key if config.bayes != "none" else "",
         )
+
+    def embed(self, episodes: Sequence[Episode]) -> list[Episode]:
+        if not self.training or self.config.encoder_calls == "one":
+            return super().embed(episodes)
+        seen = [pair for group in equal_shapes(episodes) for pair in slot_by_slot(self.backbone, group)]
+        return [replace(e, support=support, query=query) for e, (support, query) in zip(episodes, seen, strict=True)]
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         return self._classify([episode], history)[0]

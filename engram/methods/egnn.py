@@ -19,7 +19,7 @@ from engram.errors import EngramError, check_settings
 from engram.nn import graph
 from engram.nn.backbones.contract import vector_width
 from engram.nn.pairs import on_pairs
-from engram.nn.steps import equal_shapes
+from engram.nn.steps import equal_shapes, slot_by_slot
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 
@@ -31,6 +31,8 @@ class EgnnConfig:
     """One graph for all queries of a task; False gives each query its own graph."""
     dropout: float = 0.1
     """Of channels, in all graph layers but the last; 0 on tieredImageNet."""
+    encoder_calls: Literal["one", "slot"] = "one"
+    """In training: one for all images of a step, or one for each slot, whose BatchNorm sees one image of every task."""
     vote: Literal["labelled", "all"] = "labelled"
     """Who votes for a query's class: labelled supports, or all, which needs the labels that a task hides and is the
     public code's leak; tasks carry them with [test] hidden_labels_shown alone."""
@@ -65,7 +67,8 @@ class Egnn(EmbeddingMethod):
             "Edges of unlabelled supports. Public code: scored with their true labels in training. Ours: never scored.",
             "Inductive graphs. Public code: nodes repeat by task and edges by query, right only where all tasks list "
             "their supports alike. Ours: both by task.",
-            "Encoder calls. Public code: one call per slot of the batch. Ours: one call for all images.",
+            "Encoder calls. Public code: one call per slot of the batch, so that BatchNorm sees 40 images in training. "
+            'Ours: one call for all images, 800 at one shot, unless the recipe says `encoder_calls = "slot"`.',
             "Queries. Public code: in class order. Ours: shuffled; the network does not see the order of its nodes.",
             "Learning rate. Paper: 5e-4 (unverified). Public code: 1e-3. Ours: the recipe, 1e-3.",
             "Test. Paper: 15 queries per class, 600 tasks. Public code: 1 query per class, 10,000 tasks. Ours: both "
@@ -95,6 +98,12 @@ class Egnn(EmbeddingMethod):
             for k in range(config.n_layers)
         )
         self.card = replace(type(self).card, transductive=config.transductive)
+
+    def embed(self, episodes: Sequence[Episode]) -> list[Episode]:
+        if not self.training or self.config.encoder_calls == "one":
+            return super().embed(episodes)
+        seen = [pair for group in equal_shapes(episodes) for pair in slot_by_slot(self.backbone, group)]
+        return [replace(e, support=support, query=query) for e, (support, query) in zip(episodes, seen, strict=True)]
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         return self._classify([episode])[0]

@@ -288,6 +288,17 @@ def test_the_graph_stays_in_float32_under_autocast():
     assert torch.equal(plain.log_probs, cast.log_probs)
 
 
+def test_the_encoder_is_called_slot_by_slot_in_training_where_asked():
+    calls: list[int] = []
+    method = build(history="none", encoder_calls="slot")
+    method.backbone.register_forward_hook(lambda *_: calls.append(1))
+    given = batch(steps=3)
+    method.predict_sequence(given.episodes)
+    assert len(calls) == 1
+    method.train().loss(given)
+    assert len(calls) == 1 + WAYS * 2 + QUERIES
+
+
 def test_bad_settings_are_refused():
     with pytest.raises(EngramError, match="train_samples of at least 2"):
         CmlBgnnConfig(train_samples=1)

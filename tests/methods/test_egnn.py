@@ -193,3 +193,29 @@ def test_the_loss_in_plain_loops(transductive):
     assert set(terms.terms) == {"edge", "accuracy", "edge_accuracy"}
     method.train().loss(given).total.backward()
     assert all(p.grad is not None for p in method.parameters())
+
+
+def test_slot_by_slot_batch_norm_sees_one_image_of_every_task_in_training_alone():
+    def norm_of(calls: str) -> tuple[Egnn, torch.nn.BatchNorm1d]:
+        torch.manual_seed(0)
+        backbone = Flatten((FEATURES,))
+        norm = torch.nn.BatchNorm1d(FEATURES)
+        backbone.forward = lambda images: norm(images.flatten(1))
+        backbone.norm = norm
+        return Egnn(backbone, EgnnConfig(n_layers=1, width=8, encoder_calls=calls)), norm
+
+    given = batch(steps=1)
+    losses = {}
+    for calls in ("one", "slot"):
+        method, norm = norm_of(calls)
+        losses[calls] = method.loss(given).total
+        images = given.episodes[0].support.shape[1] + given.episodes[0].query.shape[1]
+        assert norm.num_batches_tracked == (1 if calls == "one" else images)
+        method.eval().predict(given.episodes[0])
+        assert norm.num_batches_tracked == (1 if calls == "one" else images)
+    assert abs(losses["one"] - losses["slot"]) > 1e-3
+    with torch.no_grad():  # the same weights answer alike, however they were trained
+        answers = []
+        for calls in ("one", "slot"):
+            answers.append(norm_of(calls)[0].eval().predict(given.episodes[0]).log_probs)
+    torch.testing.assert_close(*answers)

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from engram.errors import EngramError
-from engram.nn.steps import equal_shapes, stacked_names, stacked_task
+from engram.nn.steps import equal_shapes, slot_by_slot, stacked_names, stacked_task
 from engram.types import Episode
 
 
@@ -33,3 +34,20 @@ def test_maps_of_features_become_vectors_in_float32_of_one_task() -> None:
     assert task.support.shape == (3, 1, 2, 12) and task.query.shape == (3, 1, 1, 12) and task.labels.shape == (3, 1, 2)
     assert task.support.dtype == torch.float32 and torch.equal(task.support[2, 0, 1], torch.arange(12.0) + 14)
     assert task.names is None and task.n_way == 2
+
+
+def test_each_slot_of_all_tasks_is_one_call_and_keeps_its_place() -> None:
+    steps = [Episode(torch.randn(4, 2, 3), torch.zeros(4, 2).long(), torch.randn(4, 5, 3), 2) for _ in range(3)]
+    norm, calls = nn.BatchNorm1d(3), []
+
+    def encode(images: torch.Tensor) -> torch.Tensor:
+        calls.append(images)
+        return norm(images)
+
+    features = slot_by_slot(encode, steps)
+    assert [len(call) for call in calls] == [3 * 4] * 7
+    assert [tuple(part.shape) for step in features for part in step] == [(4, 2, 3), (4, 5, 3)] * 3
+    third_query = torch.cat([step.query[:, 2] for step in steps])
+    expected = (third_query - third_query.mean(0)) / (third_query.var(0, correction=0) + norm.eps).sqrt()
+    torch.testing.assert_close(torch.cat([query[:, 2] for _, query in features]), expected)
+    assert norm.num_batches_tracked == 7
