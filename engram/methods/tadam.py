@@ -99,7 +99,7 @@ class Tadam(Method):
             "Pooling. Paper: after all four blocks. Public code: after the first three, rounding up, found to be a bit "
             "better at 5 shots after the runs at 1. Ours: the public code's.",
             "Alpha. Paper: learned in the text, in the results chosen on validation classes, at 1 shot from 0.2 to 5 "
-            "and at 5 shots from 0.5 to 20. Ours: 7.5 at any shots; 5 in `mini_5w1s_reference`.",
+            "and at 5 shots from 0.5 to 20. Ours: 7.5 at any shots; 1 in `mini_5w1s_reference`.",
             "Queries. Paper: 32 (5-shot, 2 tasks) or 12 (1-shot, 5 tasks) drawn over all classes of the task. Ours: 6 "
             "or 2 of each class.",
             "Weight decay. Public code: part of the loss, so it is clipped with the gradient. Ours: in the optimiser, "
