@@ -169,6 +169,24 @@ def test_decay_is_for_weights_but_the_base_classifiers_and_the_scalars_have_thei
     assert len(scalars["params"]) == 2 and scalars["weight_decay"] == 0.02
 
 
+def test_decay_in_the_loss_is_that_of_the_optimiser_before_clipping():
+    """Gradients differ by decay times weight: of encoder and task embedding for tasks, the encoder for base classes."""
+    plain, decayed = (build(loss_decay=decay, film_decay=0.02).train() for decay in (0.0, 0.3))
+    given = batch()
+    scalars = ("task_embedding.gamma0", "task_embedding.beta0")
+    for index, parts in enumerate((("backbone",), ("backbone", "task_embedding"))):
+        found = []
+        for method in (plain, decayed):
+            method.zero_grad()
+            method.objectives()[index].loss(given).total.backward()
+            found.append({name: p.grad for name, p in method.named_parameters()})
+        for name, weight in decayed.named_parameters():
+            before, after = (torch.zeros_like(weight) if g[name] is None else g[name] for g in found)
+            rate = 0.3 if name.startswith(parts) and weight.ndim > 1 else 0.02 if index and name in scalars else 0.0
+            torch.testing.assert_close(after, before + rate * weight, msg=name, atol=1e-5, rtol=1e-4)
+    assert [group.get("weight_decay") for group in decayed.parameter_groups()] == [None, 0.0, 0.0]
+
+
 def test_what_it_cannot_do_is_told():
     with pytest.raises(EngramError, match="tadam scales and shifts the layers of its backbone but this one has none"):
         Tadam(Flatten((6,)), TadamConfig())
