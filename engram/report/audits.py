@@ -216,7 +216,8 @@ def _overview(audits: Sequence[RunRecord], runs: str) -> Table[RunRecord]:
 
     findings = Column[RunRecord]("Findings", lambda record: counts_text(record.audit))
     columns = (Column("Audit", title), findings, *map(effect, TELLING))
-    return Table(columns, headed(audits, lambda r: system_name(r.method)), note=NOTE, empty=NO_AUDITS)
+    rows: list[RunRecord | str] = headed(audits, lambda record: system_name(record.method))
+    return Table(columns, rows, note=NOTE, empty=NO_AUDITS)
 
 
 def _one_audit(record: RunRecord, runs: str) -> str:

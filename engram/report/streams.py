@@ -158,7 +158,9 @@ def _where(cell: Callable[[Row], StreamCell]) -> tuple[Column[Row], Column[Row]]
     return Column("Stream", lambda row: cell(row).names), Column("Encoder", lambda row: cell(row).backbone, once=True)
 
 
-def _opened(columns: Sequence[Column[Row]], rows: Sequence[Row], cell: Callable[[Row], StreamCell], *notes: str) -> Any:
+def _opened(
+    columns: Sequence[Column[Row]], rows: Sequence[Row], cell: Callable[[Row], StreamCell], *notes: str
+) -> Opened:
     """Rows of the strongest encoder, the others folded away; the last of the notes belongs to these."""
     strong = [row for row in rows if cell(row).backbone == STRONGEST]
     others = [row for row in rows if cell(row).backbone != STRONGEST]
@@ -172,7 +174,7 @@ def _one(cells: Lengths[Row]) -> Row:
     return next(iter(cells.values()))
 
 
-def late_table(records: Sequence[RunRecord], runs: str) -> Opened[Lengths[StreamCell]]:
+def late_table(records: Sequence[RunRecord], runs: str) -> Opened:
     """A row for each system, encoder and kind of stream, a column for each T."""
     rows: dict[tuple[Any, ...], dict[int, StreamCell]] = {}
     for cell in stream_cells(records):
@@ -201,7 +203,7 @@ class Paired(NamedTuple):
         return f"{self.first.label}, minus {'the same model, history erased' if same else self.second.label}"
 
 
-def paired_table(records: Sequence[RunRecord], folder: Path) -> Opened[Lengths[Paired]]:
+def paired_table(records: Sequence[RunRecord], folder: Path) -> Opened:
     """A row for each comparison, a column for each T at which its two records answered the same streams."""
     cells = {(c.recipe, c.names, c.erased, c.length): c for c in reversed(stream_cells(records))}
     rows: dict[Pair, dict[int, Paired]] = {}

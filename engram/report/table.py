@@ -143,11 +143,11 @@ class Table(Generic[Row]):
 
 
 @dataclass(frozen=True)
-class Opened(Generic[Row]):
+class Opened:
     """A table that answers a page's question, with the rest of the rows behind a line that opens them."""
 
-    first: Table[Row]
-    rest: Table[Row]
+    first: Table[Any]
+    rest: Table[Any]
     summary: str
 
     def markdown(self) -> str:
@@ -158,8 +158,8 @@ class Opened(Generic[Row]):
 
 
 def folded(summary: str, text: str) -> str:
-    """Markdown that a reader opens by a click."""
-    return f"<details>\n<summary>{summary}</summary>\n\n{text}\n\n</details>"
+    """Markdown that a reader opens by a click; the attribute lets mkdocs read it as Markdown too."""
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{text}\n\n</details>'
 
 
 def headed(rows: Sequence[Row], group: Callable[[Row], str]) -> list[Row | str]:

@@ -72,12 +72,12 @@ def many(count: int) -> list[RunRecord]:
 
 def test_a_page_opens_with_few_rows_and_folds_all_of_them_away_below() -> None:
     text = results_table(many(9), "cml_bgnn")
-    opening, _, rest = text.partition("<details>\n<summary>All 12 recorded rows</summary>\n\n")
+    opening, _, rest = text.partition("\n<summary>All 12 recorded rows</summary>\n\n")
     assert opening.startswith("| Recipe | Test tasks | Published, % | Ours, % | Record |")
     assert [row[3] for row in rows_of(opening)] == ["60.00 ± 0.42", "50.00 ± 0.42"]  # the newest first
     everything = "".join(row[3] for row in rows_of(rest) if len(row) > 3)
     assert all(figure in everything for figure in ("60.00", "50.00", "40.00", "20.00", "20.80"))
-    assert "<details>" not in results_table(many(5), "cml_bgnn")  # eight rows stand as they are
+    assert "<details" not in results_table(many(5), "cml_bgnn")  # eight rows stand as they are
 
 
 def test_the_latest_of_equal_records_wins_whatever_their_order() -> None:
@@ -198,9 +198,9 @@ def test_methods_without_a_page_are_among_the_others() -> None:
 
 def test_positions_are_folded_on_a_methods_page() -> None:
     text = section_text("cml_bgnn", [make_record(1, make_evaluation(0.41))], "runs")
-    table, folded = text.split("<details>")
+    table, folded = text.split("<details")
     assert "41.00 ± 0.42" in table and "by position in a stream of 8" in folded and folded.endswith("</details>")
-    assert "<details>" not in section_text("cml_bgnn", [make_record(1, make_evaluation(0.4, stream_length=1))], "runs")
+    assert "<details" not in section_text("cml_bgnn", [make_record(1, make_evaluation(0.4, stream_length=1))], "runs")
 
 
 def test_a_run_from_before_a_change_of_its_method_says_so_and_gives_way_to_one_of_today() -> None:

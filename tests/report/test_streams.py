@@ -57,7 +57,7 @@ def test_the_strongest_encoder_comes_first_and_the_others_are_folded_away(tmp_pa
     strong = stream_record(tmp_path, 1, full, 0.9)
     strong = replace(strong, recipe={**strong.recipe, "backbone": "resnet12_wide", "backbone_weights": weights})
     text = late_table([stream_record(tmp_path, 2, CONTENT, 0.7), strong], "r").markdown()
-    opening, _, rest = text.partition("<details>\n<summary>Rows over weaker encoders (conv4): 1</summary>\n\n")
+    opening, _, rest = text.partition("\n<summary>Rows over weaker encoders (conv4): 1</summary>\n\n")
     assert "[90.00" in opening and "[70.00" not in opening and "Recipe" not in opening
     assert "[70.00" in rest and "[90.00" not in rest and f"`{CONTENT}`" in rest
 
