@@ -19,7 +19,6 @@ from engram.report.rows import (
     file_of,
     linked,
     our_figure,
-    paper_figure,
     published_figure,
     trained_part,
     training_cost,
@@ -28,6 +27,7 @@ from engram.report.table import Column, Curve, Opened, Table, folded, headed, po
 
 SUMMARY = Path("results/summary.csv")
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. Queries are shuffled if nothing else is said."
+QUOTED = "Published: in the system's own paper; (Table n): as the paper of CML-BGNN prints it."
 ECE_NOTE = "ECE: expected calibration error, 0 is best."
 NO_RUNS, NO_STREAMS, NOT_MEASURED = "No runs are recorded yet.", "No streams are recorded yet.", "Not measured yet."
 POSITIONS = "Accuracy by position in streams of up to 16 tasks"
@@ -66,9 +66,7 @@ def result_columns(runs: str, shown: Sequence[ResultRow] = ()) -> tuple[Column[R
         Column("Encoder", lambda row: str(row.record.recipe.get("backbone", "")), places=page, once=True),
         Column("Test tasks", lambda row: f"{dataset_name(row.protocol)} {_asked(row)}", places=both),
         Column("Test tasks", lambda row: _asked(row).partition(", ")[2], places=page),
-        Column("Published, %", lambda row: published_figure(row) or paper_figure(row), True, head, optional=True),
-        Column("Paper, %", paper_figure, right=True, places=page, optional=True),
-        Column("Published, %", published_figure, right=True, places=page, optional=True),
+        Column("Published, %", published_figure, right=True, places=(*head, *page), optional=True),
         Column("Ours, %", our_figure, right=True, places=every),
         Column("ECE", lambda row: _metric(row, "ece", 1, 3), right=True, places=(*page, *brief)),
         Column("Minutes trained", training_cost, right=True, places=(*page, *head), once=True),
@@ -129,7 +127,7 @@ def _revisions(row: ResultRow) -> tuple[Revision, ...]:
 def _table(rows: Sequence[ResultRow], place: str, runs: str, *notes: str) -> Table[ResultRow]:
     """With its footnotes below; rows of a ``page`` stand below their data, ways and shots."""
     lines = headed(rows, lambda r: f"{dataset_name(r.protocol)}, {_asked(r).partition(', ')[0]}")
-    note = "\n\n".join(filter(None, (" ".join(notes), _below(rows))))
+    note = "\n\n".join(filter(None, (" ".join(filter(None, notes)), _below(rows))))
     return Table(result_columns(runs, rows), lines if place == "page" else rows, place, note=note, empty=NO_RUNS)
 
 
@@ -137,7 +135,8 @@ def results_table(rows: Sequence[ResultRow], method: str, runs: str = "results/r
     """The rows of a method that a newcomer asks for; where there are more, all of them folded away below."""
     found = [r for r in rows if r.record.method == method]
     shown = of_today(found)
-    notes = [NOTE, ECE_NOTE]
+    quotes = QUOTED if any("(Table" in published_figure(r) for r in shown) else ""
+    notes = [NOTE, ECE_NOTE, quotes]
     if any(r.record.version == 1 and r.record.builds_on for r in shown):
         notes.append(UNKNOWN_START)
     if len(shown) < len(found):
@@ -145,7 +144,7 @@ def results_table(rows: Sequence[ResultRow], method: str, runs: str = "results/r
     everything = _table(shown, "page", runs, *notes)
     if len(first := headline(shown)) == len(shown):
         return everything.markdown()
-    return Opened(_table(first, "head", runs, NOTE), everything, f"All {len(shown)} recorded rows").markdown()
+    return Opened(_table(first, "head", runs, NOTE, quotes), everything, f"All {len(shown)} recorded rows").markdown()
 
 
 def runs_list(rows: Sequence[ResultRow], runs: str = "results/runs", others: bool = False) -> str:

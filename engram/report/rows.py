@@ -115,14 +115,12 @@ def quoted(row: ResultRow) -> Published | None:
     return published_figures().get(name) if fits else None
 
 
-def paper_figure(row: ResultRow) -> str:
-    """The figure in the paper's table."""
-    return f"{paper.cell.paper_text} ({paper.table})" if (paper := quoted(row)) else ""
-
-
 def published_figure(row: ResultRow) -> str:
-    """The figure in the system's own paper or code; "" where none is quoted."""
-    return paper.cell.published_text if (paper := quoted(row)) else ""
+    """``59.18; 58.65 ± 0.55 (Table 1)``: in the system's own paper or code; in the paper's table where it differs."""
+    if not (paper := quoted(row)):
+        return ""
+    own, table = paper.cell.published_text, f"{paper.cell.paper_text} ({paper.table})"
+    return own if own == paper.cell.paper_text else "; ".join(filter(None, (own, table)))
 
 
 def our_figure(row: ResultRow) -> str:
