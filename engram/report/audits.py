@@ -5,6 +5,7 @@ Findings come as the run record holds them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from engram.protocol import describe_protocol
 from engram.recipes import recipe_names
 from engram.report.rows import dataset_name, linked
 from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
-from engram.report.table import Column, Table
+from engram.report.table import Column, Opened, Table, folded, headed
 from engram.spellings import name_today
 
 Finding = Mapping[str, Any]
@@ -31,12 +32,17 @@ CAPTION = "Audit"
 """what the description of a figure begins with"""
 """left end of the figure's axis; smaller effects are drawn there"""
 NOTE = (
-    "Effect of exact probes: the largest change of any probability, against a tolerance. Effect of statistical probes: "
-    "a difference of accuracies in points ± its 99.9 % interval. A leak is a dependence that the method's card does "
-    "not declare, or through which query order reveals the label."
+    "Figures alone: the largest change of any probability. With ±: a difference of accuracies in points and its 99.9 % "
+    "interval. Empty: not asked, or not applicable, as for a method without a memory."
+)
+MATRIX_NOTE = (
+    "A leak is a dependence that the method's card does not declare, or through which query order reveals the label. "
+    "Numbers in brackets: in how many audits, where not in all."
 )
 NO_AUDITS = "No audits are recorded yet."
 EVERY = "all"
+FEW_LINES = 3
+"""audits that a method's page shows unfolded"""
 TELLING = (
     "history erased", "history permuted", "noise, class order", "class order minus shuffled", "gain from the past",
     "own past against foreign",
@@ -63,7 +69,7 @@ def counts_text(findings: Sequence[Finding]) -> str:
 
 COLUMNS: tuple[Column[Finding], ...] = (
     Column("Probe", lambda f: f["probe"], places=("docs",)),
-    Column("Question", lambda f: f["question"]),
+    Column("Question", lambda f: f["question"], places=("terminal",)),
     Column("Effect", effect_text, right=True),
     Column("Verdict", lambda f: f["verdict"], places=("terminal",), style=lambda f: STYLES[f["verdict"]]),
     Column("Verdict", lambda f: "**leak**" if f["verdict"] == "leak" else f["verdict"], places=("docs",)),
@@ -146,10 +152,11 @@ def verdict_text(audit: RunRecord) -> str:
 
 
 def audit_section(name: str, records: Sequence[RunRecord], runs: str) -> str:
-    """What stands between the markers: a line for every newest audit, or all findings of one recipe's."""
+    """What stands between the markers: a line for each system, all newest audits folded below; or one recipe's."""
     audits = newest_audits(records, name)
     if name == EVERY:
-        return _overview(audits, runs).markdown()
+        summary = f"All {len(audits)} audits, with the effects that tell a memory by slot"
+        return Opened(_matrix(audits), _overview(audits, runs), summary).markdown()
     return "\n\n".join(_one_audit(r, runs) for r in audits) or NO_AUDITS
 
 
@@ -159,38 +166,67 @@ def audit_sections(records: Sequence[RunRecord]) -> set[str]:
 
 
 def audit_lines(method: str, records: Sequence[RunRecord], runs: str) -> str:
-    """The newest audit of each recipe of a method, a line each; "" where there is none."""
-    lines = [
-        f"- {linked(f'`{r.recipe_name}`', r, runs)}, {_streams(r)} streams: {verdict_text(r)}"
-        for r in newest_audits(records)
-        if r.method == method
-    ]
-    return "\n".join(["Audit, the newest of each recipe ([what is asked](../audit.md)):", "", *lines]) if lines else ""
+    """The newest audit of each recipe of a method, a line each, folded where they are many; "" where there is none."""
+    audits = [r for r in newest_audits(records) if r.method == method]
+    lines = [f"- {linked(f'`{r.recipe_name}`', r, runs)}, {_streams(r)} streams: {verdict_text(r)}" for r in audits]
+    leaks = sum(any(f["verdict"] == "leak" for f in r.audit) for r in audits)
+    told = f"{len(audits)} recipes audited, {leaks or 'none'} with a leak" if len(audits) > 1 else "one recipe audited"
+    title, text = f"Audit ([what is asked](../audit.md)): {told}.", "\n".join(lines)
+    text = folded("Verdict on each recipe", text) if len(lines) > FEW_LINES else text
+    return f"{title}\n\n{text}" if lines else ""
+
+
+def _matrix(audits: Sequence[RunRecord]) -> Table[list[RunRecord]]:
+    """A line for each system: how many audits, and the probes that were not clean in words."""
+    systems: dict[str, list[RunRecord]] = {}
+    for record in audits:
+        systems.setdefault(system_name(record.method), []).append(record)
+
+    def probes(rows: list[RunRecord], verdict: str) -> str:
+        found = Counter(f["probe"] for r in rows for f in r.audit if f["verdict"] == verdict)
+        return "; ".join(f"{p} ({n})" if n < len(rows) else p for p, n in found.items())
+
+    def result(rows: list[RunRecord]) -> str:
+        leaks = sum(verdict_text(r).startswith("**") for r in rows)
+        return f"**leak** in {leaks} of {len(rows)}" if leaks else "clean"
+
+    columns: tuple[Column[list[RunRecord]], ...] = (
+        Column("System", lambda rows: system_name(rows[0].method)),
+        Column("Audits", lambda rows: str(len(rows)), right=True),
+        Column("Verdict", result),
+        Column("Leaks found by", lambda rows: probes(rows, "leak")),
+        Column("Dependences its card declares", lambda rows: probes(rows, "declared")),
+    )
+    return Table(columns, list(systems.values()), note=MATRIX_NOTE)
 
 
 def _overview(audits: Sequence[RunRecord], runs: str) -> Table[RunRecord]:
     """A line for each audit: how many findings of each verdict, and the effects that tell a slot memory."""
 
     def title(record: RunRecord) -> str:
-        return f"{system_name(record.method)}, {linked(f'`{record.recipe_name}`', record, runs)}, {_streams(record)}"
+        named = ", named" if _streams(record) == "named" else ""
+        return f"{linked(f'`{record.recipe_name}`', record, runs)}{named}"
 
     def effect(probe: str) -> Column[RunRecord]:
         def found(record: RunRecord) -> str:
-            return next((effect_text(f) or f["verdict"] for f in record.audit if f["probe"] == probe), "")
+            told = (effect_text(f).removesuffix(" points") for f in record.audit if f["probe"] == probe)
+            return next(told, "")
 
         return Column(probe.capitalize(), found, right=True)
 
     findings = Column[RunRecord]("Findings", lambda record: counts_text(record.audit))
     columns = (Column("Audit", title), findings, *map(effect, TELLING))
-    return Table(columns, audits, note=NOTE, empty=NO_AUDITS)
+    rows: list[RunRecord | str] = headed(audits, lambda record: system_name(record.method))
+    return Table(columns, rows, note=NOTE, empty=NO_AUDITS)
 
 
 def _one_audit(record: RunRecord, runs: str) -> str:
     protocol = record.audit_protocol
     origin = f"checkpoint of run {record.trained_by}" if record.trained_by else "not trained"
+    table = folded(f"All {len(record.audit)} findings", findings_table(record.audit, "docs").markdown())
     return (
         f"### {system_name(record.method)}, `{record.recipe_name}`, {_streams(record)} streams\n\n"
         f"{counts_text(record.audit)}. {dataset_name(protocol)}, {describe_protocol(protocol, markdown=True)}, "
         f"{protocol.get('n_sequences', '?')} streams; {origin}; {record.device}; "
-        f"record {linked(record.run_id, record, runs)}.\n\n{findings_table(record.audit, 'docs').markdown()}"
+        f"record {linked(record.run_id, record, runs)}.\n\n{table}"
     )

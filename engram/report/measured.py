@@ -20,8 +20,8 @@ from engram.errors import EngramWarning
 from engram.files import read_json
 from engram.ledger import RunRecord
 from engram.report.own_pictures import confidence_table, encoders_table, memory_table, ways_table
-from engram.report.results import NOT_MEASURED, paths_table
-from engram.report.stored import store_section
+from engram.report.results import NOT_MEASURED
+from engram.report.stored import paths_table, store_section
 from engram.report.suggested import suggest_table
 from engram.report.table import Column, Table, percent
 

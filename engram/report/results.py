@@ -1,62 +1,77 @@
-"""Results of each method, of all runs and of pairs of them, in Markdown and as one CSV file for a spreadsheet."""
+"""Results of each method and of all runs, in Markdown and as one CSV file for a spreadsheet."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from engram.card import Revision, method_cards, revisions_of, system_name
-from engram.ledger import Evaluation, RunRecord
+from engram.ledger import RunRecord
 from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.recipes import load_recipe, recipe_names
 from engram.recipes.schema import digest_of
+from engram.report.headline import headline
 from engram.report.rows import (
     SELECTION_MARK,
     ResultRow,
     dataset_name,
     file_of,
-    gap_text,
     linked,
     our_figure,
-    paired,
-    paper_figure,
     published_figure,
     trained_part,
     training_cost,
 )
-from engram.report.table import Column, Curve, Table, percent, position_columns, shown_positions
+from engram.report.table import Column, Curve, Opened, Table, folded, headed, position_columns, shown_positions
 
 SUMMARY = Path("results/summary.csv")
-NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. ECE: expected calibration error, 0 is best."
+NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. Queries are shuffled if nothing else is said."
+QUOTED = "Published: in the system's own paper; (Table n): as the paper of CML-BGNN prints it."
+ECE_NOTE = "ECE: expected calibration error, 0 is best."
 NO_RUNS, NO_STREAMS, NOT_MEASURED = "No runs are recorded yet.", "No streams are recorded yet.", "Not measured yet."
-FOLDED = "<details>\n<summary>Accuracy by position in streams of up to 16 tasks</summary>\n\n{}\n\n</details>"
+POSITIONS = "Accuracy by position in streams of up to 16 tasks"
 OTHERS = "Runs of these recipes with other settings: [other runs](../runs.md)."
 UNKNOWN_START = "Rows over frozen features or an earlier encoder: records from before 2026-11-16 do not say its digest."
+SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+BY_ORDER = f"{CLASS_ORDER_MARK[0].upper()}{CLASS_ORDER_MARK[1:]}; no evidence that history helps."
 LONGEST = 16
 """stream whose positions a method's page lists; longer ones are curves in docs/memory.md"""
 PAGELESS = ("chance", "pixel_centroid")
 """methods without a page of their own"""
 
 
-def result_columns(runs: str) -> tuple[Column[ResultRow], ...]:
-    """Of a method's ``page``, which names the system itself, of a brief ``list`` of all runs, and of the ``summary``.
+def result_columns(runs: str, shown: Sequence[ResultRow] = ()) -> tuple[Column[ResultRow], ...]:
+    """Of the table a method's page opens with (``head``), of the one it folds away (``page``), of a brief ``list`` of
+    all runs, and of the ``summary``.
 
-    ``runs`` is the way from the page to the records.
+    ``runs`` is the way from the page to the records; ``shown``: all rows of the table, whose clauses become footnotes.
     """
-    page, brief, both, summary = ("page",), ("list",), ("page", "list"), ("summary",)
+    marks, settings = footnotes(shown), {(_name(row), row.seed, row.record.recipe_digest) for row in shown}
+    several = Counter(name for name, *_ in settings)
+
+    def recipe(row: ResultRow) -> str:
+        words = [f"`{row.record.recipe_name}`"]
+        if several[_name(row)] > 1:
+            words.append(f"(seed {row.seed}, settings {row.record.recipe_digest[:6]})")
+        if (row.record.recipe.get("train") or {}).get("select_on_test"):
+            words.append(f"**{SELECTION_MARK}**")
+        return " ".join([*words, *(marks[clause] for clause in _clauses(row) if clause in marks)])
+
+    head, page, both, brief, summary = ("head",), ("page",), ("head", "list"), ("list",), ("summary",)
+    every = (*page, *both)
     return (
         Column("System", lambda row: system_name(row.record.method), places=brief),
-        Column("Backbone", lambda row: str(row.record.recipe.get("backbone", "")), places=page),
-        Column("Data, recipe", _recipe_cell, places=both),
-        Column("Protocol", lambda row: describe_protocol(row.protocol, markdown=True), places=both),
-        Column("Paper, %", paper_figure, right=True, places=page),
-        Column("Published, %", published_figure, right=True, places=page, optional=True),
-        Column("Ours, %", our_figure, right=True, places=both),
-        Column("ECE", lambda row: _metric(row, "ece", 1, 3), right=True, places=both),
-        Column("Minutes trained", training_cost, right=True, places=page),
-        Column("Device", lambda row: row.record.device, places=page),
-        Column("Record", lambda row: linked(row.record.run_id.rpartition("-")[2], row.record, runs), places=both),
+        Column("Recipe", recipe, places=every),
+        Column("Encoder", lambda row: str(row.record.recipe.get("backbone", "")), places=page, once=True),
+        Column("Test tasks", lambda row: f"{dataset_name(row.protocol)} {_asked(row)}", places=both),
+        Column("Test tasks", lambda row: _asked(row).partition(", ")[2], places=page),
+        Column("Published, %", published_figure, right=True, places=(*head, *page), optional=True),
+        Column("Ours, %", our_figure, right=True, places=every),
+        Column("ECE", lambda row: _metric(row, "ece", 1, 3), right=True, places=(*page, *brief)),
+        Column("Minutes trained", training_cost, right=True, places=(*page, *head), once=True),
+        Column("Device", lambda row: row.record.device, places=page, once=True),
+        Column("Record", lambda row: linked(row.record.run_id.rpartition("-")[2], row.record, runs), places=every),
         Column("recipe", lambda row: row.record.recipe_name, places=summary),
         Column("method", lambda row: row.record.method, places=summary),
         Column("dataset", lambda row: dataset_name(row.protocol), places=summary),
@@ -77,35 +92,59 @@ def _metric(row: ResultRow, name: str, scale: int, digits: int) -> str:
     return "" if value is None else f"{scale * value:.{digits}f}"
 
 
-def _recipe_cell(row: ResultRow) -> str:
-    words = [dataset_name(row.protocol), f"`{row.record.recipe_name}`"]
-    if row.shared_name:
-        words.append(f"seed {row.seed}, settings {row.record.recipe_digest[:6]}")
-    if (row.record.recipe.get("train") or {}).get("select_on_test"):
-        words.append(f"**{SELECTION_MARK}**")
-    if part := trained_part(row.trained):
-        words.append(f"trained on {part}")
-    if since := _revisions(row)[row.record.revision :]:
-        words.append(f"revision {row.record.revision}, before: {'; '.join(r.what for r in since)}")
-    return ", ".join(words)
+def _name(row: ResultRow) -> tuple[str, str]:
+    return row.record.recipe_name, describe_protocol(row.protocol)
+
+
+def _asked(row: ResultRow) -> str:
+    """``5-way 1-shot, 1 query per class, T = 8``: without "shuffled", and class order in two words."""
+    words = describe_protocol(row.protocol, markdown=True).replace(CLASS_ORDER_MARK, "class order")
+    return words.replace(", shuffled", "")
+
+
+def _clauses(row: ResultRow) -> list[str]:
+    """What to know of a row, a sentence each."""
+    since = "; ".join(revision.what for revision in _revisions(row)[row.record.revision :])
+    part, in_order = trained_part(row.trained), row.protocol.get("slot_order") == "class-order"
+    told = (since and f"Run before this change of the method: {since}.", part and f"Trained on {part}.")
+    return [clause for clause in (*told, BY_ORDER if in_order else "") if clause]
+
+
+def footnotes(rows: Sequence[ResultRow]) -> dict[str, str]:
+    """Clause -> ``¹``, ``²``, ... in the order in which rows need them."""
+    clauses = dict.fromkeys(clause for row in rows for clause in _clauses(row))
+    return {clause: str(n).translate(SUPERSCRIPT) for n, clause in enumerate(clauses, 1)}
+
+
+def _below(rows: Sequence[ResultRow]) -> str:
+    return " ".join(f"{mark} {clause}" for clause, mark in footnotes(rows).items())
 
 
 def _revisions(row: ResultRow) -> tuple[Revision, ...]:
     return revisions_of(row.record.method, row.record.recipe.get("method_settings") or {})
 
 
+def _table(rows: Sequence[ResultRow], place: str, runs: str, *notes: str) -> Table[ResultRow]:
+    """With its footnotes below; rows of a ``page`` stand below their data, ways and shots."""
+    lines = headed(rows, lambda r: f"{dataset_name(r.protocol)}, {_asked(r).partition(', ')[0]}")
+    note = "\n\n".join(filter(None, (" ".join(filter(None, notes)), _below(rows))))
+    return Table(result_columns(runs, rows), lines if place == "page" else rows, place, note=note, empty=NO_RUNS)
+
+
 def results_table(rows: Sequence[ResultRow], method: str, runs: str = "results/runs") -> str:
-    """One row for each recipe and protocol of a method."""
+    """The rows of a method that a newcomer asks for; where there are more, all of them folded away below."""
     found = [r for r in rows if r.record.method == method]
     shown = of_today(found)
-    notes = [NOTE]
-    if any(r.protocol.get("slot_order") == "class-order" for r in shown):
-        notes.append(f'Rows marked "{CLASS_ORDER_MARK}" are not evidence that history helps.')
+    quotes = QUOTED if any("(Table" in published_figure(r) for r in shown) else ""
+    notes = [NOTE, ECE_NOTE, quotes]
     if any(r.record.version == 1 and r.record.builds_on for r in shown):
         notes.append(UNKNOWN_START)
     if len(shown) < len(found):
         notes.append(OTHERS)
-    return Table(result_columns(runs), shown, "page", note=" ".join(notes), empty=NO_RUNS).markdown()
+    everything = _table(shown, "page", runs, *notes)
+    if len(first := headline(shown)) == len(shown):
+        return everything.markdown()
+    return Opened(_table(first, "head", runs, NOTE, quotes), everything, f"All {len(shown)} recorded rows").markdown()
 
 
 def runs_list(rows: Sequence[ResultRow], runs: str = "results/runs", others: bool = False) -> str:
@@ -114,7 +153,7 @@ def runs_list(rows: Sequence[ResultRow], runs: str = "results/runs", others: boo
         methods = {r.record.method for r in rows} - set(PAGELESS)
         shown = {id(r) for method in methods for r in of_today([r for r in rows if r.record.method == method])}
         rows = [r for r in rows if id(r) not in shown]
-    return Table(result_columns(runs), rows, "list", empty=NO_RUNS).markdown()
+    return _table(rows, "list", runs).markdown()
 
 
 def summary_csv(rows: Sequence[ResultRow]) -> str:
@@ -143,16 +182,14 @@ def positions_tables(rows: Sequence[ResultRow], method: str | None = None, longe
     rows = [r for r in rows if method in (None, r.record.method) and r.evaluation is not None]
     rows = rows if method is None else of_today(rows)
     lengths = sorted({length for r in rows if 1 < (length := r.length) <= (longest or length)})
-    system, _, recipe, protocol, *_ = result_columns("")
-    tables = (
-        Table(
-            (system, recipe, protocol, *position_columns(shown_positions(length), _curve, "Task ", "± at most")),
-            [r for r in rows if r.length == length],
-            "list" if method is None else "page",
-            title=f"Accuracy in % by position in a stream of {length} tasks:",
-        )
-        for length in lengths
-    )
+    tables = []
+    for length in lengths:
+        shown = [r for r in rows if r.length == length]
+        named = ("Recipe", "Test tasks") if method else ("System", "Recipe", "Test tasks")
+        chosen = [c for c in result_columns("", shown) if "list" in c.places and c.name in named]
+        positions = position_columns(shown_positions(length), _curve, "Task ", "± at most")
+        title = f"Accuracy in % by position in a stream of {length} tasks:"
+        tables.append(Table((*chosen, *positions), shown, title=title, note=_below(shown)))
     return "\n\n".join(table.markdown() for table in tables) or NO_STREAMS
 
 
@@ -170,50 +207,10 @@ def results_section(name: str, rows: Sequence[ResultRow], runs: str) -> str:
         return runs_list(rows, runs, others=stem == "others")
     table = results_table(rows, stem, runs)
     streams = [r for r in rows if r.record.method == stem and 1 < r.length <= LONGEST]
-    return f"{table}\n\n{FOLDED.format(positions_tables(rows, stem, LONGEST))}" if streams else table
+    return f"{table}\n\n{folded(POSITIONS, positions_tables(rows, stem, LONGEST))}" if streams else table
 
 
 def results_sections(records: Sequence[RunRecord]) -> set[str]:
     """Names of all sections there are."""
     methods = {*method_cards(), *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
     return {"others", *(f"{stem}{part}" for stem in ("all", *methods) for part in ("", ":positions"))}
-
-
-class Paths(NamedTuple):
-    """Two runs of one recipe, seed and commit: one replayed captured steps, the other, with ``--plain``, did not."""
-
-    fast: RunRecord
-    plain: RunRecord
-    ours: Evaluation
-    theirs: Evaluation
-    """the same tasks"""
-
-
-def paths_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table[Paths]:
-    """A row for each protocol that both runs of a pair answered on the same tasks, the newest of each kind."""
-    kinds: dict[tuple[str, int, str], dict[bool, RunRecord]] = {}
-    for record in sorted(records, key=lambda r: (r.started, r.run_id)):
-        captured = record.training.get("captured")
-        if (record.kind, record.status) == ("train", "finished") and captured is not None:
-            kinds.setdefault((record.recipe_digest, record.seed, record.commit), {})[bool(captured)] = record
-    rows = [
-        Paths(found[True], found[False], ours, theirs)
-        for found in kinds.values()
-        if len(found) == 2
-        for ours in found[True].evaluations
-        for theirs in found[False].evaluations
-        if theirs.tasks_digest == ours.tasks_digest
-    ]
-
-    def figure(record: RunRecord, evaluation: Evaluation) -> str:
-        return linked(percent(evaluation.metrics["accuracy"], evaluation.metrics["interval"]), record, runs)
-
-    columns: tuple[Column[Paths], ...] = (
-        Column("Recipe", lambda p: f"`{p.fast.recipe_name}`"),
-        Column("Steps", lambda p: f"{p.fast.training['iterations']:,}", right=True),
-        Column("Protocol", lambda p: describe_protocol(p.ours.protocol)),
-        Column("Fast, %", lambda p: figure(p.fast, p.ours), right=True),
-        Column("Plain, %", lambda p: figure(p.plain, p.theirs), right=True),
-        Column("Fast minus plain, points", lambda p: gap_text(paired(p.ours, p.theirs, folder)), right=True),
-    )
-    return Table(columns, rows, empty=NOT_MEASURED)

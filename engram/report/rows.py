@@ -5,10 +5,8 @@ What one run scored, two runs compared and answers to pictures are tables for a 
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +32,6 @@ class ResultRow:
     protocol: dict[str, Any]
     trained: Mapping[str, Any]
     """what training cost: of this run, or of the run whose checkpoint it answered with"""
-    shared_name: bool = False
-    """another row has the same recipe and protocol but other settings, such as another seed"""
 
     @property
     def seed(self) -> int:
@@ -80,10 +76,7 @@ def result_rows(records: Sequence[RunRecord]) -> list[ResultRow]:
     ledger = Ledger(records)
     found = newest(ledger.given, lambda answer: answer.question).values()
     rows = [_row(ledger, answer.record, answer.evaluation) for answer in found]
-    rows = sorted([*rows, *(_row(ledger, record, None) for record in ledger.unanswered)], key=_order)
-    names = [(r.record.recipe_name, r.record.method, json.dumps(r.protocol, sort_keys=True)) for r in rows]
-    counts = Counter(names)
-    return [replace(row, shared_name=counts[name] > 1) for row, name in zip(rows, names, strict=True)]
+    return sorted([*rows, *(_row(ledger, record, None) for record in ledger.unanswered)], key=_order)
 
 
 def _row(ledger: Ledger, record: RunRecord, evaluation: Evaluation | None) -> ResultRow:
@@ -115,14 +108,12 @@ def quoted(row: ResultRow) -> Published | None:
     return published_figures().get(name) if fits else None
 
 
-def paper_figure(row: ResultRow) -> str:
-    """The figure in the paper's table."""
-    return f"{paper.cell.paper_text} ({paper.table})" if (paper := quoted(row)) else ""
-
-
 def published_figure(row: ResultRow) -> str:
-    """The figure in the system's own paper or code; "" where none is quoted."""
-    return paper.cell.published_text if (paper := quoted(row)) else ""
+    """``59.18; 58.65 ± 0.55 (Table 1)``: in the system's own paper or code; in the paper's table where it differs."""
+    if not (paper := quoted(row)):
+        return ""
+    own, table = paper.cell.published_text, f"{paper.cell.paper_text} ({paper.table})"
+    return own if own == paper.cell.paper_text else "; ".join(filter(None, (own, table)))
 
 
 def our_figure(row: ResultRow) -> str:

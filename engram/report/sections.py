@@ -54,7 +54,7 @@ def kinds_of(book: Book) -> dict[str, Kind]:
 
     def streams(name: str, runs: str) -> str:
         if name == "paired":
-            return paired_table(records, runs, folder).markdown()
+            return paired_table(records, folder).markdown()
         return (late_table(records, runs) if name == "table" else calibration_table(records, runs)).markdown()
 
     return {

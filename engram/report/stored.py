@@ -1,13 +1,17 @@
-"""Training from disk beside training in memory, as `benchmarks.store_disk` measured it."""
+"""Two ways to train beside each other: from disk and in memory (`benchmarks.store_disk`), fast and plain."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from engram.ledger import Evaluation, RunRecord
+from engram.protocol import describe_protocol
 from engram.report.results import NOT_MEASURED
-from engram.report.table import Column, Table
+from engram.report.rows import gap_text, linked, paired
+from engram.report.table import Column, Table, percent
 
 
 @dataclass(frozen=True)
@@ -61,3 +65,43 @@ def _of_store(content: Mapping[str, Any]) -> str:
         f"{rates['open_s']:.3f} s. The disk alone gave {rates['disk_alone_gb_per_s']:.2f} GB/s of single pictures. "
         f"Load average before: {content['load_average']:.1f}."
     )
+
+
+class Paths(NamedTuple):
+    """Two runs of one recipe, seed and commit: one replayed captured steps, the other, with ``--plain``, did not."""
+
+    fast: RunRecord
+    plain: RunRecord
+    ours: Evaluation
+    theirs: Evaluation
+    """the same tasks"""
+
+
+def paths_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table[Paths]:
+    """A row for each protocol that both runs of a pair answered on the same tasks, the newest of each kind."""
+    kinds: dict[tuple[str, int, str], dict[bool, RunRecord]] = {}
+    for record in sorted(records, key=lambda r: (r.started, r.run_id)):
+        captured = record.training.get("captured")
+        if (record.kind, record.status) == ("train", "finished") and captured is not None:
+            kinds.setdefault((record.recipe_digest, record.seed, record.commit), {})[bool(captured)] = record
+    rows = [
+        Paths(found[True], found[False], ours, theirs)
+        for found in kinds.values()
+        if len(found) == 2
+        for ours in found[True].evaluations
+        for theirs in found[False].evaluations
+        if theirs.tasks_digest == ours.tasks_digest
+    ]
+
+    def figure(record: RunRecord, evaluation: Evaluation) -> str:
+        return linked(percent(evaluation.metrics["accuracy"], evaluation.metrics["interval"]), record, runs)
+
+    columns: tuple[Column[Paths], ...] = (
+        Column("Recipe", lambda p: f"`{p.fast.recipe_name}`"),
+        Column("Steps", lambda p: f"{p.fast.training['iterations']:,}", right=True),
+        Column("Protocol", lambda p: describe_protocol(p.ours.protocol)),
+        Column("Fast, %", lambda p: figure(p.fast, p.ours), right=True),
+        Column("Plain, %", lambda p: figure(p.plain, p.theirs), right=True),
+        Column("Fast minus plain, points", lambda p: gap_text(paired(p.ours, p.theirs, folder)), right=True),
+    )
+    return Table(columns, rows, empty=NOT_MEASURED)

@@ -1,8 +1,7 @@
 """Memory along the stream: late accuracy of each system, and paired differences.
 
-Only miniImageNet streams of the test classes in one setting are read (`SETTING`), and only heads on frozen features, so
-every cell answers the same question with the same encoder as the others of its name. Paired differences come from the
-per-task results beside the records, not from two rounded means.
+Only miniImageNet streams of the test classes in one setting are read (`SETTING`), and only heads on frozen features.
+Paired differences come from the per-task results beside the records, not from two rounded means.
 """
 
 from __future__ import annotations
@@ -15,24 +14,20 @@ from engram.card import system_name
 from engram.ledger import Answer, Evaluation, Ledger, RunRecord, newest
 from engram.protocol import Protocol, agrees
 from engram.report.rows import gap_text, linked, paired
-from engram.report.table import Column, Row, Table, percent
+from engram.report.table import Column, Opened, Row, Table, percent
 
 PARTS = ("table", "paired", "calibration")
 NO_STREAMS = "No streams are recorded yet."
 TABLE_NOTE = (
-    "Accuracy in % over the last quarter of a stream of T tasks, ± its 95 % interval over streams; each cell links to "
-    "its newest record. miniImageNet, 5-way 1-shot, 15 queries per class, shuffled, all test classes. "
-    "Transductive: the queries of a task inform each other. EGNN, ProtoNet and CML-BGNN, by slot or without history, "
-    "do not use names. They answer named and anonymous streams alike and are listed once, under anonymous."
+    "Accuracy in % over the last quarter of a stream of T tasks, ± its 95 % interval over streams. miniImageNet, 5-way "
+    "1-shot, 15 queries per class, shuffled, all test classes. Transductive: the queries of a task inform each other."
 )
+NAMELESS_NOTE = "EGNN, ProtoNet and CML-BGNN use no names: one row, under anonymous, holds for both kinds of stream."
 PAIRED_NOTE = (
-    "Mean over streams of the difference in the last quarter, in points, ± its 95 % interval; both systems answered "
-    "the same streams on the same features."
+    "Mean over streams of the difference in the last quarter, in points, ± its 95 % interval. Both systems answered "
+    "the same streams on the same features; their records are linked in the table above."
 )
-CALIBRATION_NOTE = (
-    "Accuracy / stated confidence in %, and the expected calibration error, by position in the stream; means over the "
-    "positions of a column. The same streams as above."
-)
+CALIBRATION_NOTE = "Accuracy / stated confidence in %, then the expected calibration error, over the tasks of a column."
 LENGTHS = (8, 32, 128)
 STRETCHES = ((1, 1), (2, 8), (9, 32), (33, 128))
 """positions told together, first and last"""
@@ -43,6 +38,8 @@ TRANSDUCTIVE = ("propagation_memory", "egnn", "tpn", "cml_bgnn", "content_memory
 """unless their settings say otherwise"""
 SUPERSEDED = ("resnet12_wide, strong",)
 """encoders whose place a better one has taken: their records are kept, and left out of these tables"""
+STRONGEST = "resnet12_wide, full"
+"""encoder whose rows a page opens with"""
 MEMORIES = {"slot": "memory by slot", "none": "no history"}
 
 
@@ -153,32 +150,46 @@ PAIRS = (
     *(Pair(f"{ANONYMOUS}{e}", f"{PROTOTYPES}{e}", "anonymous", "none") for e in ENCODERS),
 )
 """without names the prototype memory knows the stream's mean alone: what a task on its own gives"""
+Lengths = Mapping[int, Row]  # by T
 
 
 def _where(cell: Callable[[Row], StreamCell]) -> tuple[Column[Row], Column[Row]]:
     """The columns that every table of streams begins with."""
-    return Column("Stream", lambda row: cell(row).names), Column("Encoder", lambda row: cell(row).backbone)
+    return Column("Stream", lambda row: cell(row).names), Column("Encoder", lambda row: cell(row).backbone, once=True)
 
 
-def late_table(records: Sequence[RunRecord], runs: str) -> Table[dict[int, StreamCell]]:
+def _opened(
+    columns: Sequence[Column[Row]], rows: Sequence[Row], cell: Callable[[Row], StreamCell], *notes: str
+) -> Opened:
+    """Rows of the strongest encoder, the others folded away; the last of the notes belongs to these."""
+    strong = [row for row in rows if cell(row).backbone == STRONGEST]
+    others = [row for row in rows if cell(row).backbone != STRONGEST]
+    names = ", ".join(dict.fromkeys(cell(row).backbone for row in others))
+    rest = Table(columns, others, "rest", note=" ".join(notes[-1:] if strong else notes), empty=NO_STREAMS)
+    first = Table(columns, strong, "first", note=" ".join(notes[:-1]))
+    return Opened(first, rest, f"Rows over weaker encoders ({names}): {len(others)}")
+
+
+def _one(cells: Lengths[Row]) -> Row:
+    return next(iter(cells.values()))
+
+
+def late_table(records: Sequence[RunRecord], runs: str) -> Opened:
     """A row for each system, encoder and kind of stream, a column for each T."""
     rows: dict[tuple[Any, ...], dict[int, StreamCell]] = {}
     for cell in stream_cells(records):
         rows.setdefault(cell[:4], {})[cell.length] = cell
 
-    def one(cells: dict[int, StreamCell]) -> StreamCell:
-        return next(iter(cells.values()))
-
-    def late(length: int) -> Column[dict[int, StreamCell]]:
+    def late(length: int) -> Column[Lengths[StreamCell]]:
         return Column(f"T = {length}", lambda cells: cells[length].late(runs) if length in cells else "", right=True)
 
-    columns = (
-        *_where(one),
-        Column("System", lambda cells: one(cells).label),
-        Column("Recipe", lambda cells: f"`{one(cells).record.recipe_name}`"),
+    columns: tuple[Column[Lengths[StreamCell]], ...] = (
+        *_where(_one),
+        Column("System", lambda cells: _one(cells).label),
+        Column("Recipe", lambda cells: f"`{_one(cells).record.recipe_name}`", places=("rest",)),
         *map(late, LENGTHS),
     )
-    return Table(columns, list(rows.values()), note=TABLE_NOTE, empty=NO_STREAMS)
+    return _opened(columns, list(rows.values()), _one, TABLE_NOTE, NAMELESS_NOTE)
 
 
 class Paired(NamedTuple):
@@ -192,25 +203,29 @@ class Paired(NamedTuple):
         return f"{self.first.label}, minus {'the same model, history erased' if same else self.second.label}"
 
 
-def paired_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table[Paired]:
-    """Each comparison at each T whose two records answered the same streams."""
+def paired_table(records: Sequence[RunRecord], folder: Path) -> Opened:
+    """A row for each comparison, a column for each T at which its two records answered the same streams."""
     cells = {(c.recipe, c.names, c.erased, c.length): c for c in reversed(stream_cells(records))}
-    rows = []
+    rows: dict[Pair, dict[int, Paired]] = {}
     for pair in PAIRS:
         for length in LENGTHS:
             first = cells.get((pair.first, pair.names, pair.erased == "both", length))
             second = cells.get((pair.second, pair.names, pair.erased != "none", length))
             if first and second and first.questions == second.questions:
-                rows.append(Paired(first, second, paired(first.evaluation, second.evaluation, folder, True)))
-    columns: tuple[Column[Paired], ...] = (
-        *_where(lambda p: p.first),
-        Column("First minus second", lambda p: p.words),
-        Column("T", lambda p: str(p.first.length), right=True),
-        Column("Difference", lambda p: gap_text(p.found), right=True),
-        Column("Streams", lambda p: f"{p.found['n']:,}" if p.found else "", right=True),
-        Column("Records", lambda p: f"{linked('first', p.first.record, runs)}, {linked('second', p[1].record, runs)}"),
-    )
-    return Table(columns, rows, note=PAIRED_NOTE, empty=NO_STREAMS)
+                found = paired(first.evaluation, second.evaluation, folder, True)
+                rows.setdefault(pair, {})[length] = Paired(first, second, found)
+
+    def gap(length: int) -> Column[Lengths[Paired]]:
+        return Column(f"T = {length}", lambda row: gap_text(row[length].found) if length in row else "", right=True)
+
+    counts = {(length, p.found["n"]) for row in rows.values() for length, p in row.items() if p.found}
+    told = ", ".join(f"{n:,} of {length} tasks" for length, n in sorted(counts))
+
+    def where(row: Lengths[Paired]) -> StreamCell:
+        return _one(row).first
+
+    columns = (*_where(where), Column("First minus second", lambda row: _one(row).words), *map(gap, LENGTHS))
+    return _opened(columns, list(rows.values()), where, f"{PAIRED_NOTE} Streams: {told}.", "")
 
 
 def calibration_table(records: Sequence[RunRecord], runs: str) -> Table[StreamCell]:

@@ -35,6 +35,8 @@ class Column(Generic[Row]):
     """on one line of a terminal, as figures are"""
     optional: bool = False
     """left out where no row has anything in it"""
+    once: bool = False
+    """left out too where all rows say the same; Markdown tells it below the table"""
     html: Callable[[Row], str] | None = None
     """of a cell that is more than text"""
     style: Callable[[Row], str] | None = None
@@ -60,8 +62,21 @@ class Table(Generic[Row]):
 
     @property
     def shown(self) -> list[Column[Row]]:
-        here = [c for c in self.columns if not self.place or not c.places or self.place in c.places]
-        return [c for c in here if not c.optional or any(map(c.value, self.full))]
+        found = [(column, set(map(column.value, self.full))) for column in self._here]
+        told = [(c, values) for c, values in found if any(values) or not (c.optional or c.once)]
+        return [c for c, values in told if not c.once or len(values) > 1 or len(self.full) == 1]
+
+    @property
+    def _here(self) -> list[Column[Row]]:
+        return [c for c in self.columns if not self.place or not c.places or self.place in c.places]
+
+    @property
+    def said_once(self) -> str:
+        """``In every row: Device cpu, 2 threads.``; "" where every column shows its own."""
+        kept = self.shown
+        left_out = {c.name: c.value(self.full[0]) for c in self._here if c.once and c not in kept and self.full}
+        words = "; ".join(f"{name} {value}" for name, value in left_out.items() if value)
+        return f"In every row: {words}." if words else ""
 
     def markdown(self) -> str:
         """A GitHub table, its title above and its note below."""
@@ -76,7 +91,8 @@ class Table(Generic[Row]):
         for row in self.rows:
             heading = [f"**{row}**", *[""] * (len(columns) - 1)]
             lines.append(line(heading if isinstance(row, str) else [c.value(row) for c in columns]))
-        return "\n\n".join(filter(None, (self.title, "\n".join(lines), self.note)))
+        below = " ".join(filter(None, (self.said_once, self.note)))
+        return "\n\n".join(filter(None, (self.title, "\n".join(lines), below)))
 
     def terminal(self) -> TerminalTable:
         """Figures stay on one line, words wrap between words, none is cut; of several lines the first is bright."""
@@ -124,6 +140,26 @@ class Table(Generic[Row]):
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         sides = [str.rjust if c.right else str.ljust for c in self.shown]
         return "\n".join("  ".join(s(c, w) for s, c, w in zip(sides, cells, widths, strict=True)) for cells in lines)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A table that answers a page's question, with the rest of the rows behind a line that opens them."""
+
+    first: Table[Any]
+    rest: Table[Any]
+    summary: str
+
+    def markdown(self) -> str:
+        """Without a rest, or with nothing before it, one plain table."""
+        if not (self.first.rows and self.rest.rows):
+            return (self.first if self.first.rows else self.rest).markdown()
+        return f"{self.first.markdown()}\n\n{folded(self.summary, self.rest.markdown())}"
+
+
+def folded(summary: str, text: str) -> str:
+    """Markdown that a reader opens by a click; the attribute lets mkdocs read it as Markdown too."""
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{text}\n\n</details>'
 
 
 def headed(rows: Sequence[Row], group: Callable[[Row], str]) -> list[Row | str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from engram.ledger import Evaluation, RunRecord
 
 TEST = {"n_way": 5, "n_shot": 1, "n_query": [1], "stream_length": 8, "labelled_fraction": 1.0, "slot_order": "shuffled"}
 DATA, TRAIN = {"dataset": "miniimagenet"}, {"seed": 111}
+HEADING = re.compile(r"\| \*\*[^|]*\*\* \|(  \|)+")
 RECIPE = {"backbone": "conv4", "data": DATA, "test": TEST, "train": TRAIN}
 
 
@@ -62,5 +64,6 @@ def make_record(number: int, *evaluations: Evaluation, **changes: Any) -> RunRec
 
 
 def rows_of(table: str) -> list[list[str]]:
-    lines = [line for line in table.splitlines()[2:] if line.startswith("|")]
+    """Rows that are no headings of a group."""
+    lines = [line for line in table.splitlines()[2:] if line.startswith("|") and not HEADING.fullmatch(line)]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]

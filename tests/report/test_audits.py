@@ -98,14 +98,22 @@ def test_a_section_has_counts_protocol_origin_record_and_every_finding() -> None
     text = audit_section("cml_bgnn/mini_5w1s", records, "../r")
     assert "### CML-BGNN, `cml_bgnn/mini_5w1s`" in text and "2 clean, 1 declared, 1 leak, 1 not applicable." in text
     assert "100 streams; checkpoint of run T" in text and "**class order" in text
-    assert (
-        "](../r/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json)" in text and text.count("| Does noise matter? |") == 1
-    )
+    assert "](../r/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json)" in text and text.count("| noise |") == 1
+    assert "<summary>All 5 findings</summary>" in text
     assert "not trained" in audit_section("b", records, "../r")
     overview = audit_section("all", records, "../r")
-    assert overview.count("99.9 %") == 1 and "Does noise matter?" not in overview
+    matrix, _, folded = overview.partition("\n<summary>All 2 audits")
+    assert "| CML-BGNN | 1 | **leak** in 1 of 1 | noise | company |" in matrix and "| b | 1 |" in matrix
+    assert folded.count("99.9 %") == 1 and "Does noise matter?" not in overview
     assert "[`cml_bgnn/mini_5w1s`](../r/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json)" in overview
     assert audit_section("all", [], "r") == NO_AUDITS
+
+
+def test_the_matrix_counts_the_audits_in_which_a_probe_was_not_clean() -> None:
+    clean = [finding("noise", "clean", 0.0, 0.1)]
+    records = [audit_record(1), audit_record(2, recipe_name="cml_bgnn/mini_5w5s", audit=clean)]
+    matrix = audit_section("all", records, "r").partition("<details")[0]
+    assert "| CML-BGNN | 2 | **leak** in 1 of 2 | noise (1) | company (1) |" in matrix
 
 
 def test_a_methods_page_has_a_line_for_each_recipe_audited() -> None:
@@ -113,4 +121,12 @@ def test_a_methods_page_has_a_line_for_each_recipe_audited() -> None:
     lines = audit_lines("cml_bgnn", records, "../r").splitlines()
     link = "../r/cml_bgnn.mini_5w1s.20260101-000001-abcdef.json"
     assert lines[2:] == [f"- [`cml_bgnn/mini_5w1s`]({link}), anonymous streams: **1 leak**, declared: company"]
+    assert lines[0] == "Audit ([what is asked](../audit.md)): one recipe audited."
     assert audit_lines("maml", records, "../r") == ""
+
+
+def test_many_audits_of_a_method_are_counted_and_folded() -> None:
+    records = [audit_record(n, recipe_name=f"cml_bgnn/r{n}", audit=FINDINGS if n else []) for n in range(4)]
+    text = audit_lines("cml_bgnn", records, "r")
+    assert text.startswith("Audit ([what is asked](../audit.md)): 4 recipes audited, 3 with a leak.\n\n<details ")
+    assert text.count("\n- [`cml_bgnn/r") == 4

@@ -20,7 +20,6 @@ from engram.report.rows import (
     comparison_table,
     dataset_name,
     our_figure,
-    paper_figure,
     published_figure,
     record_table,
     result_rows,
@@ -44,7 +43,7 @@ def test_audits_are_no_result_rows() -> None:
 
 def test_figures_are_written_in_percent_and_costs_in_minutes() -> None:
     (row,) = result_rows([make_record(1, make_evaluation(0.51834))])
-    assert (our_figure(row), paper_figure(row), published_figure(row)) == ("51.83 ± 0.42", "88.62 ± 0.43 (Table 1)", "")
+    assert (our_figure(row), published_figure(row)) == ("51.83 ± 0.42", "88.62 ± 0.43 (Table 1)")
     assert percent(None, 0.1) == "not a number" and percent(0.5, None, 1) == "50.0"
     assert training_cost(row) == "12.3 (70,000 steps)"
     assert training_cost(replace(row, trained={"iterations": 0})) == "not trained"

@@ -27,11 +27,11 @@ def test_the_newest_record_of_each_cell_is_linked_and_other_settings_are_left_ou
         replace(stream_record(tmp_path, 9, CONTENT, 0.9), training={}),  # with an encoder of its own
     ]
     first, second = rows_of(late_table(records, "../r").markdown())
-    assert first[:4] == ["named", "conv4", "Content memory, transductive", f"`{CONTENT}`"]
-    assert first[4].startswith("[70.00 ± 0.40](../r/cml_bgnn.mini_5w1s_content_named.20260101-000002")
-    assert first[5] == "" and first[6].startswith("[80.00")
-    assert "history erased" in second[2] and second[4].startswith("[55.00")
-    assert late_table([], "r").markdown() == paired_table([], "r", tmp_path).markdown() == NO_STREAMS
+    assert first[:3] == ["named", "Content memory, transductive", f"`{CONTENT}`"]  # the encoder is told below
+    assert first[3].startswith("[70.00 ± 0.40](../r/cml_bgnn.mini_5w1s_content_named.20260101-000002")
+    assert first[4] == "" and first[5].startswith("[80.00")
+    assert "history erased" in second[1] and second[3].startswith("[55.00")
+    assert late_table([], "r").markdown() == paired_table([], tmp_path).markdown() == NO_STREAMS
 
 
 def test_pairs_are_differences_of_streams(tmp_path: Path) -> None:
@@ -43,12 +43,23 @@ def test_pairs_are_differences_of_streams(tmp_path: Path) -> None:
         stream_record(tmp_path, 5, CONTENT, 0.7),
         stream_record(tmp_path, 6, PROTO, 0.6, dataset_digest="other features"),
     ]
-    first, second = rows_of(paired_table(records, "r", tmp_path).markdown())
-    assert first[3:6] == ["32", "+1.00 ± 0.00", "40"]
-    assert second[2].endswith("minus the same model, history erased")
-    assert second[3:6] == ["8", "+10.00 ± 0.00", "40"]
+    text = paired_table(records, tmp_path).markdown()
+    first, second = rows_of(text)
+    assert first[2:] == ["", "+1.00 ± 0.00", ""] and "Streams: 40 of 8 tasks, 40 of 32 tasks." in text
+    assert second[1:] == ["Content memory, transductive, minus the same model, history erased", "+10.00 ± 0.00", "", ""]
     other = replace(records[1].evaluations[0], tasks_digest="t1")
-    assert not paired_table([records[0], replace(records[1], evaluations=[other])], "r", tmp_path).rows
+    alone = [records[0], replace(records[1], evaluations=[other])]
+    assert paired_table(alone, tmp_path).markdown() == NO_STREAMS
+
+
+def test_the_strongest_encoder_comes_first_and_the_others_are_folded_away(tmp_path: Path) -> None:
+    full, weights = f"{CONTENT}_resnet12_wide_full", "weights/stage_one.mini_resnet12_wide_full"
+    strong = stream_record(tmp_path, 1, full, 0.9)
+    strong = replace(strong, recipe={**strong.recipe, "backbone": "resnet12_wide", "backbone_weights": weights})
+    text = late_table([stream_record(tmp_path, 2, CONTENT, 0.7), strong], "r").markdown()
+    opening, _, rest = text.partition("\n<summary>Rows over weaker encoders (conv4): 1</summary>\n\n")
+    assert "[90.00" in opening and "[70.00" not in opening and "Recipe" not in opening
+    assert "[70.00" in rest and "[90.00" not in rest and f"`{CONTENT}`" in rest
 
 
 def test_the_lead_over_prototype_memory_is_taken_apart(tmp_path: Path) -> None:
@@ -61,7 +72,7 @@ def test_the_lead_over_prototype_memory_is_taken_apart(tmp_path: Path) -> None:
         stream_record(tmp_path, 4, INDUCTIVE, 0.52, method_settings=alone, erase_history=True),
         stream_record(tmp_path, 5, PROTO, 0.51, erase_history=True),
     ]
-    rows = {row[2]: row[4] for row in rows_of(paired_table(records, "r", tmp_path).markdown())}
+    rows = {row[1]: row[2] for row in rows_of(paired_table(records, tmp_path).markdown())}
     assert rows == {
         "Content memory, transductive, minus Prototype memory": "+11.00 ± 0.00",
         "Content memory, transductive, minus Content memory": "+5.00 ± 0.00",
@@ -89,8 +100,8 @@ def test_stated_confidence_by_position_is_that_of_the_longest_stream_that_tells(
 def test_lost_task_files_are_told(tmp_path: Path) -> None:
     records = [stream_record(tmp_path, n, recipe, 0.6) for n, recipe in ((1, CONTENT), (2, PROTO))]
     (tmp_path / "tasks/2.npz").unlink()
-    (row,) = rows_of(paired_table(records, "r", tmp_path).markdown())
-    assert row[4:6] == ["per-task results cannot be read", ""]
+    (row,) = rows_of(paired_table(records, tmp_path).markdown())
+    assert row[3:] == ["per-task results cannot be read", "", ""]
 
 
 def test_runs_under_the_two_names_of_a_recipe_are_of_one_system(tmp_path: Path) -> None:
@@ -99,10 +110,10 @@ def test_runs_under_the_two_names_of_a_recipe_are_of_one_system(tmp_path: Path) 
     records = [stream_record(tmp_path, 1, CONTENT, 0.6), stream_record(tmp_path, 2, today, 0.7)]
     records += [stream_record(tmp_path, 3, CONTENT, 0.5, erase_history=True), stream_record(tmp_path, 4, PROTO, 0.4)]
     rows = rows_of(late_table(records, "../r").markdown())
-    assert [row[3] for row in rows] == [f"`{today}`", f"`{PROTO}`", f"`{CONTENT}`"]
-    assert rows[0][4].startswith("[70.00 ± 0.40](../r/content_memory.mini_5w1s_named.20260101-000002")
-    differences = [row[2:5] for row in rows_of(paired_table(records, "../r", tmp_path).markdown())]
-    assert [d[2] for d in differences] == ["+30.00 ± 0.00", "+20.00 ± 0.00"]
+    assert [row[2] for row in rows] == [f"`{today}`", f"`{PROTO}`", f"`{CONTENT}`"]
+    assert rows[0][3].startswith("[70.00 ± 0.40](../r/content_memory.mini_5w1s_named.20260101-000002")
+    differences = [row[1:3] for row in rows_of(paired_table(records, tmp_path).markdown())]
+    assert [d[1] for d in differences] == ["+30.00 ± 0.00", "+20.00 ± 0.00"]
     assert "the same model, history erased" in differences[1][0]
 
 

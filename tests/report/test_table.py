@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
-from engram.report.table import Column, Table, headed, position_columns, shown_positions
+from engram.report.table import Column, Opened, Table, headed, position_columns, shown_positions
 
 COLUMNS: tuple[Column[dict[str, str]], ...] = (
     Column("Name", lambda row: row["name"]),
@@ -63,6 +64,27 @@ def test_title_and_note_stand_around_a_table_and_an_empty_one_says_so() -> None:
     table = Table(COLUMNS, ROWS, title="Above:", note="Below.", empty="Nothing yet.")
     assert table.markdown().startswith("Above:\n\n| Name |") and table.markdown().endswith("|\n\nBelow.")
     assert replace(table, rows=[]).markdown() == "Nothing yet."
+
+
+def test_what_is_folded_away_is_still_markdown_on_the_site() -> None:
+    markdown = pytest.importorskip("markdown")
+    first, rest = Table(COLUMNS, ROWS[:1], note="All."), Table(COLUMNS, ROWS[1:])
+    text = Opened(first, rest, "1 more").markdown()
+    assert text.index("All.") < text.index("<summary>1 more</summary>") < text.index("2.00")
+    html = markdown.markdown(text, extensions=["md_in_html", "tables"])
+    assert html.count("<table>") == 2 and "| 2.00 |" not in html
+    alone = Opened(replace(first, rows=[]), rest, "1 more")
+    assert (
+        alone.markdown() == rest.markdown() and Opened(first, replace(rest, rows=[]), "").markdown() == first.markdown()
+    )
+
+
+def test_what_all_rows_say_is_told_once_below() -> None:
+    columns = (COLUMNS[0], Column[dict[str, str]]("Device", lambda row: row.get("device", "cpu"), once=True))
+    assert Table(columns, ROWS, note="Note.").markdown().endswith("| `c` < |\n\nIn every row: Device cpu. Note.")
+    mixed = Table(columns, [*ROWS, {"name": "d", "device": "gpu"}])
+    assert "Device |" in mixed.markdown() and "In every row" not in mixed.markdown()
+    assert "| a \\| b | cpu |" in Table(columns, ROWS[:1]).markdown()  # a single row keeps it
 
 
 def test_groups_are_headed_once_and_rows_without_a_group_not_at_all() -> None:
