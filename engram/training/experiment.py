@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -32,10 +32,53 @@ from engram.training.loop import OnValidation, TrainOutcome
 from engram.training.loop import train as run_loop
 from engram.training.running import Limits, Room, Running
 from engram.training.start import count_base_classes
-from engram.training.trained_run import TrainedRun
+from engram.types import Method
 
 CHANGES = {"train": ("seed", "iterations", "precision"), "data": ("dataset",), "recipe": ("backbone", "method")}
 """what a call may change of a recipe, by the table it stands in"""
+
+
+@dataclass(frozen=True, repr=False)
+class TrainedRun:
+    """What `engram.train` leaves: ``run.accuracy`` for short, ``run.method`` to go on with, ``run.folder`` to bench."""
+
+    record: RunRecord
+    record_file: Path
+    method: Method
+    """with the best weights on validation, in evaluation mode"""
+    results: tuple[Result, ...]
+    """one for each test protocol, with every answer; () where the run was not tested"""
+    folder: Path
+    """of its checkpoints, and of TensorBoard's event files in ``tensorboard``"""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the first test protocol, a fraction of 1; None where the run was not tested."""
+        return self.record.accuracy
+
+    @property
+    def interval(self) -> float | None:
+        """Half-width of the 95 % interval of `accuracy`."""
+        return self.record.interval
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Whether training helped an encoder that was there before, and whether its minutes cut it short."""
+        told, said = self.record.training, []
+        before, best, gain = told.get("frozen_accuracy"), told["best_accuracy"], told.get("gain")
+        by = gain and f"{100 * gain['difference']:+.2f} ± {100 * gain['interval']:.2f} points over {gain['classes']}"
+        if before is not None and best > before:
+            said.append(f"training helps: {by} validation classes, {before:.2%} with the encoder as it came")
+        elif before is not None:
+            why = f"{by} validation classes" if by else "the encoder was not trained yet"
+            said.append(f"training does not help beyond chance: {why}; the encoder as it came, {before:.2%}, was kept")
+        if told["stopped_by"] == "max_minutes":
+            asked = self.record.recipe["train"]["iterations"]
+            said.append(f"not all of its steps were made: the minutes ended at step {told['iterations']} of {asked}")
+        return tuple(said)
+
+    def __repr__(self) -> str:
+        return f"TrainedRun({self.record.summary}, folder={str(self.folder)!r})"
 
 
 def adapt(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
@@ -77,7 +120,11 @@ def train(
     """
     how = TrainOptions.read("train", options)
     chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, vars(how))
-    _check_before(chosen, Path(how.results))
+    if not resolve_method(chosen.method).card.trainable:
+        raise EngramError(
+            f"'{chosen.method}' has nothing to train: use engram bench {chosen.method} --recipe {chosen.name}"
+        )
+    check_results_folder(Path(how.results))
     call = Call(__name__, "train", recipe, {"stores": stores, "progress": False, **options})
     with together(how.devices, how.device, call) as where:
         with processes.agreed():
@@ -107,7 +154,8 @@ def _train(
 ) -> TrainedRun:
     """What each process does; the first alone writes a record."""
     results = Path(how.results)
-    folder = Path(how.out or Path("runs") / _folder_name(chosen))
+    name = run_stem(chosen.method, chosen.name) if "/" in chosen.name else chosen.name  # its own under another method
+    folder = Path(how.out or Path("runs") / name)
     before = _recorded(folder, results) if how.resume else None
     blank = new_record("train", chosen, describe_device(where), len(revisions(chosen)), note=how.note)
     clock = time.monotonic()
@@ -158,20 +206,6 @@ def _recorded(folder: Path, results: Path) -> RunRecord | None:
         done = [r for r in of_run if r.status == "finished" and r.training.get("iterations") == state.iteration]
         return max(done, key=lambda r: bool(r.evaluations), default=None)
     return None
-
-
-def _folder_name(recipe: Recipe) -> str:
-    """A recipe of the box with another method gets a folder of its own."""
-    return run_stem(recipe.method, recipe.name) if "/" in recipe.name else recipe.name
-
-
-def _check_before(recipe: Recipe, results: Path) -> None:
-    """What is known before any data is opened."""
-    if not resolve_method(recipe.method).card.trainable:
-        raise EngramError(
-            f"'{recipe.method}' has nothing to train: use engram bench {recipe.method} --recipe {recipe.name}"
-        )
-    check_results_folder(results)
 
 
 def _record_failure(blank: RunRecord, results: Path, error: Exception, seconds: float) -> None:
