@@ -24,7 +24,7 @@ from engram.models.build import resolve_method, revisions, trusting_code
 from engram.models.checkpoint import load
 from engram.models.features import SPLITS, check_maker, open_stores
 from engram.models.run_folder import last_step
-from engram.options import TrainKeywords, TrainOptions
+from engram.options import TrainOptions, read
 from engram.processes import LostProcessError
 from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.recipes.protocols import protocols_of, validation_split
@@ -101,7 +101,7 @@ def train(
     stores: Mapping[str, Store] | None = None,
     on_validation: OnValidation | None = None,
     progress: bool = True,
-    **options: Unpack[TrainKeywords],
+    **options: Unpack[TrainOptions],
 ) -> TrainedRun:
     """Train a recipe, answer its test protocols with the best-on-validation weights, and append a run record.
 
@@ -118,15 +118,15 @@ def train(
     - test = False ends after training; predictions, note, out, results: what is kept, and where;
     - data, device; trust_code: import a class that a run it starts from names.
     """
-    how = TrainOptions.read("train", options)
-    chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, vars(how))
+    how = read("train", TrainOptions, options)
+    chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, how)
     if not resolve_method(chosen.method).card.trainable:
         raise EngramError(
             f"'{chosen.method}' has nothing to train: use engram bench {chosen.method} --recipe {chosen.name}"
         )
-    check_results_folder(Path(how.results))
+    check_results_folder(Path(how["results"]))
     call = Call(__name__, "train", recipe, {"stores": stores, "progress": False, **options})
-    with together(how.devices, how.device, call) as where:
+    with together(how["devices"], how["device"], call) as where:
         with processes.agreed():
             opened = _open(chosen, stores, how)
             chosen = count_base_classes(chosen, opened["train"])
@@ -134,12 +134,12 @@ def train(
 
 
 def _open(recipe: Recipe, stores: Mapping[str, Store] | None, how: TrainOptions) -> Mapping[str, Store]:
-    unasked = () if how.test else ("test",)  # images of a split that nobody asks about need not be there
+    unasked = () if how["test"] else ("test",)  # images of a split that nobody asks about need not be there
     splits = [split for split in SPLITS if split == validation_split(recipe) or split not in unasked]
-    opened = stores or open_stores(recipe.data, splits, how.data, how.features)
-    if how.features:
+    opened = stores or open_stores(recipe.data, splits, how["data"], how["features"])
+    if how["features"]:
         check_maker(opened["train"], recipe)
-    for protocol in protocols_of(recipe) if how.test else ():
+    for protocol in protocols_of(recipe) if how["test"] else ():
         protocol.check(opened["test"])  # before hours of training, not after
     return opened
 
@@ -153,22 +153,22 @@ def _train(
     progress: bool,
 ) -> TrainedRun:
     """What each process does; the first alone writes a record."""
-    results = Path(how.results)
+    results = Path(how["results"])
     name = run_stem(chosen.method, chosen.name) if "/" in chosen.name else chosen.name  # its own under another method
-    folder = Path(how.out or Path("runs") / name)
-    before = _recorded(folder, results) if how.resume else None
-    blank = new_record("train", chosen, describe_device(where), len(revisions(chosen)), note=how.note)
+    folder = Path(how["out"] or Path("runs") / name)
+    before = _recorded(folder, results) if how["resume"] else None
+    blank = new_record("train", chosen, describe_device(where), len(revisions(chosen)), note=how["note"])
     clock = time.monotonic()
     try:
-        with trusting_code(how.trust_code):  # of a run it starts from
+        with trusting_code(how["trust_code"]):  # of a run it starts from
             outcome = run_loop(
                 chosen,
                 opened,
                 folder,
                 device=where,
-                resume=how.resume,
-                limits=Limits(how.max_minutes, whole_run=how.whole_run),
-                running=Running(None, how.plain, how.micro_batch, how.store_memory, progress),
+                resume=how["resume"],
+                limits=Limits(how["max_minutes"], whole_run=how["whole_run"]),
+                running=Running(None, how["plain"], how["micro_batch"], how["store_memory"], progress),
                 on_validation=on_validation,
             )
         tests = _test(outcome, chosen, opened, where, how, progress) if outcome.status == "finished" else ()
@@ -180,10 +180,10 @@ def _train(
         raise shown from error
     if before and outcome.training["iterations"] == before.training["iterations"] and (before.evaluations or not tests):
         return TrainedRun(before, record_path(results, before), outcome.method, tests, folder)
-    given = {"features": opened["train"].info.source} if how.features else {}
+    given = {"features": opened["train"].info.source} if how["features"] else {}
     record = _complete(blank, outcome, given, time.monotonic() - clock)
     if processes.is_first():
-        record = with_tests(record, tests, results, how.predictions)
+        record = with_tests(record, tests, results, how["predictions"])
         write_record(results, record)
     return TrainedRun(record, record_path(results, record), outcome.method, tests, folder)
 
@@ -224,9 +224,9 @@ def _test(
     how: TrainOptions,
     progress: bool,
 ) -> tuple[Result, ...]:
-    if not how.test:
+    if not how["test"]:
         return ()
-    store = Room(device, how.store_memory).place(stores["test"]) if device.type == "cuda" else stores["test"]
+    store = Room(device, how["store_memory"]).place(stores["test"]) if device.type == "cuda" else stores["test"]
     protocols = protocols_of(recipe, batch_norm=outcome.method.card.batch_norm)
     with kept_memory():
         ask = partial(evaluate, outcome.method, store, device=device, progress=progress, share=processes.mine())
