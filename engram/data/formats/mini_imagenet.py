@@ -189,7 +189,7 @@ def _form(root: Path, patterns: Sequence[str], name: str, read: Callable[[Path],
 
 
 def _read_cache(path: Path) -> SplitSource:
-    content = load_dict(path, lazy=True)
+    content = load_dict(path)
     if "image_data" not in content or "class_dict" not in content:
         raise EngramError(
             f"{path} has the keys {sorted(map(str, content))} where 'image_data' and 'class_dict' are needed"
@@ -211,7 +211,7 @@ def _read_cache(path: Path) -> SplitSource:
 
 
 def _read_class_dict(path: Path) -> SplitSource:
-    content = {_class_name(key): value for key, value in load_dict(path, lazy=True).items()}
+    content = {_class_name(key): value for key, value in load_dict(path).items()}
     for name, images in content.items():
         if not isinstance(images, list | tuple | np.ndarray | LazyArray):
             raise EngramError(

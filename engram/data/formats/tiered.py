@@ -106,7 +106,7 @@ def _read_labels(path: Path, images: Path) -> tuple[np.ndarray, Sequence[Any]]:
 
 
 def _open_png(path: Path) -> tuple[int, ReadImage]:
-    images = load_pickle(path, lazy=True)
+    images = load_pickle(path)
     if not isinstance(images, list | tuple | np.ndarray):
         raise EngramError(f"{path} holds a {type(images).__name__} where a list of PNG files is needed: fetch it again")
 
