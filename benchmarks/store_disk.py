@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file
 
 from benchmarks.measure import Measurement, measured, name_of, synthetic_store, tell_load, whole_steps
 from engram.data.formats.form import SplitSource
-from engram.data.readers import Readers
+from engram.data.rows import Readers
 from engram.data.store import Store
 from engram.data.writing import build
 from engram.machine.device import choose_device

@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # the same names for type checkers, which cannot read the tab
     from engram.recipes import load_recipe as load_recipe
     from engram.reproduction.carry_out import reproduce as reproduce
     from engram.tour import quickstart as quickstart
+    from engram.training.experiment import TrainedRun as TrainedRun
     from engram.training.experiment import train as train
-    from engram.training.trained_run import TrainedRun as TrainedRun
     from engram.types import Answers as Answers
     from engram.types import EmbeddingMethod as EmbeddingMethod
     from engram.types import Episode as Episode
@@ -62,8 +62,7 @@ _NAMES = {
     "recipes": "load_recipe",
     "reproduction.carry_out": "reproduce",
     "tour": "quickstart",
-    "training.experiment": "train",
-    "training.trained_run": "TrainedRun",
+    "training.experiment": "TrainedRun train",
     "types": "Answers EmbeddingMethod Episode LossTerms Method MethodCard Objective Prediction TrainBatch",
 }
 _LAZY = {name: f"engram.{module}" for module, names in _NAMES.items() for name in names.split()}

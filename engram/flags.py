@@ -34,19 +34,16 @@ def _path(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
 
 Device = Annotated[str, arg(metavar="DEVICE", help="auto, cpu, cuda or cuda:1")]
 Folder = Annotated[Path, arg(metavar="FOLDER")]
-RunFolder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/RECIPE)")]
-Data = Annotated[
-    Path | None,
-    arg(
-        metavar="FOLDER",
-        help="where the datasets lie, or the URL of shards",
-        help_behavior_hint="(default: ENGRAM_DATA)",
-    ),
-]
-Results = Annotated[Path, arg(metavar="FOLDER", help="ledger folder of the run records")]
+RunFolder = Annotated[Path | str | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/RECIPE)")]
+DATA = arg(
+    metavar="FOLDER", help="where the datasets lie, or the URL of shards", help_behavior_hint="(default: ENGRAM_DATA)"
+)
+Data = Annotated[Path | None, DATA]
+RESULTS = arg(metavar="FOLDER", help="ledger folder of the run records")
+Results = Annotated[Path, RESULTS]
 Minutes = Annotated[float | None, arg(metavar="MINUTES", help_behavior_hint="(default: no limit)")]
 Features = Annotated[
-    Path | None,
+    Path | str | None,
     arg(metavar="FOLDER", help="frozen features in place of images, see engram features", help_behavior_hint=""),
 ]
 Note = Annotated[str, arg(metavar="TEXT", help="a line for the record", help_behavior_hint="")]
@@ -63,17 +60,37 @@ Precision = Annotated[Literal["fp32", "bf16"] | None, arg(metavar="{fp32,bf16}",
 Statistics = Annotated[
     Literal["with_support", "queries"] | None, arg(metavar="{with_support,queries}", help_behavior_hint=_OF_RECIPE)
 ]
-Split = Literal["train", "val", "test"]
+Split = Annotated[Literal["train", "val", "test"], arg(help="classes the tasks are drawn from")]
 WhichWeights = Literal["chosen", "last", "average"]
 Count = Annotated[int, arg(metavar="N")]
+Answering = Annotated[
+    int,
+    arg(
+        metavar="N",
+        help="processes that answer together, each with a GPU of its own, or a core where there is none",
+    ),
+]
 Bits = Literal[8, 16]
 Views = Literal[1, 2]
 Window = Annotated[str, arg(metavar="CROP:SIZE", help_behavior_hint="(default: the whole image)")]
 Copies = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: each image once, as it is)")]
 Figure = Annotated[Path | None, arg(metavar="FILE.svg", help_behavior_hint="(default: none)")]
-AskedRecipe = Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: the checkpoint's own)")]
-
-Untrained = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
+AskedRecipe = Annotated[
+    str | None,
+    arg(
+        metavar="RECIPE",
+        help="whose data and tasks to ask about",
+        help_behavior_hint="(default: the checkpoint's own)",
+    ),
+]
+Untrained = Annotated[
+    str | None,
+    arg(
+        metavar="NAME",
+        help="in place of a run folder: one that needs no training, or package.module:Class for your own",
+        help_behavior_hint="",
+    ),
+]
 
 Recipe = Annotated[Positional[str], arg(metavar="RECIPE")]
 Model = Annotated[Positional[str], arg(metavar="MODEL")]

@@ -7,8 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as Grid
 
-from engram.data.datasets import SplitReport, check_dataset, describe
-from engram.data.sharding import write_shards
+from engram.data.datasets import SplitReport, check_dataset, describe, write_shards
 from engram.errors import EngramError, nearest
 from engram.ledger import Ledger, read_ledger
 from engram.methods import METHODS
@@ -30,10 +29,10 @@ def show_data(dataset: str | None, data: Path | None, build: bool, shards: str |
     if shards and not dataset:
         raise EngramError(f"--shards {shards} needs to know of what: engram data DATASET --shards URL")
     if dataset is None:
-        for row in describe(data):
-            console.print(f"[bold]{row.dataset}[/], {_shape(row.image_shape)}", highlight=False)
+        for spec, found in describe(data):
+            console.print(f"[bold]{spec.name}[/], {_shape(spec.image_shape)}", highlight=False)
             lines = Grid.grid(padding=(0, 2))
-            for name, text in (("found", row.found), ("read as", "\n".join(row.forms)), ("source", row.source)):
+            for name, text in (("found", found), ("read as", "\n".join(spec.forms)), ("source", spec.source)):
                 lines.add_row(f"  {name}", text)
             console.print(lines, "")
         return

@@ -1,151 +1,96 @@
 """Options of `engram.train`, `engram.bench` and `engram.audit`: keywords in Python, flags on the command line.
 
-Each dataclass says what an option is called, what it means and what holds without it; keys of the protocol are options
-too, and stand in `engram.protocol`. The TypedDicts below tell type checkers the same; a test compares them.
+A table says what each option is called, what it may be and what it means, and `DEFAULTS` what holds without it. Type
+checkers take the keywords of a call from it, and the command line its flags. Keys of the protocol are keywords of a
+bench and an audit too; their meaning stands in `engram.protocol`, which makes their flags, and a test compares both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast, get_type_hints
 
 from engram import flags
 from engram.errors import EngramError, nearest
 from engram.protocol import KEYS
 
+Table = TypeVar("Table")
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+
+class Options(TypedDict, total=False):
     """What all three share."""
 
-    data: flags.Data = None
-    results: flags.Results = Path("results/runs")
-    device: flags.Device = "auto"
-    features: flags.Features = None
-    note: flags.Note = ""
-    trust_code: flags.TrustCode = False
-
-    @classmethod
-    def read(cls, call: str, given: Mapping[str, object], also: tuple[str, ...] = ()) -> Self:
-        """Options from the keywords of a call; one that is neither known nor named in ``also`` is refused."""
-        known = [f.name for f in fields(cls)]
-        if unknown := [key for key in given if key not in (*known, *also)]:
-            raise EngramError(f"{call} has no option '{unknown[0]}'{nearest(unknown[0], [*known, *also])}")
-        return cls(**{key: value for key, value in given.items() if key in known})  # type: ignore[arg-type]
-
-    def given(self) -> dict[str, Any]:
-        """Those that differ from their default, as keywords of a call."""
-        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
+    data: Annotated[Path | str | None, flags.DATA]
+    results: Annotated[Path | str, flags.RESULTS]
+    device: flags.Device
+    features: flags.Features
+    note: flags.Note
+    trust_code: flags.TrustCode
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions(Options):
+class TrainOptions(Options, total=False):
     """Of `engram.train`."""
 
-    out: flags.RunFolder = None
+    out: flags.RunFolder
     """run folder for checkpoints"""
-    seed: flags.Whole = None
+    seed: flags.Whole
     """of weights and training tasks"""
-    iterations: flags.Whole = None
+    iterations: flags.Whole
     """training steps"""
-    method: flags.Name = None
+    method: flags.Name
     """a stem of engram list methods, or package.module:Class for your own"""
-    backbone: flags.Name = None
+    backbone: flags.Name
     """conv32, conv64, conv4, ..., or package.module:Class for your own"""
-    dataset: flags.Name = None
+    dataset: flags.Name
     """a name of engram data, or folder:PATH for your own images"""
-    precision: flags.Precision = None
+    precision: flags.Precision
     """bf16 applies on GPUs only"""
-    max_minutes: flags.Minutes = None
+    max_minutes: flags.Minutes
     """stop training after this many minutes, then test"""
-    whole_run: flags.Switch = False
+    whole_run: flags.Switch
     """count the minutes of earlier calls too, where the run is resumed"""
-    resume: flags.Switch = False
+    resume: flags.Switch
     """go on from the run folder's last checkpoint"""
-    test: flags.Switch = True
+    test: flags.Switch
     """whether the best weights are tested after training"""
-    predictions: flags.Switch = False
+    predictions: flags.Switch
     """keep the probabilities of every query beside the record"""
-    plain: flags.Switch = False
+    plain: flags.Switch
     """no kernels but PyTorch's and no captured steps"""
-    micro_batch: flags.Count = 0
+    micro_batch: flags.Count
     """sequences at a time, to fit a smaller card; BatchNorm then sees smaller batches (0: all of a step)"""
-    devices: flags.Count = 1
+    devices: flags.Count
     """processes that share out each step, each with a GPU of its own, or a core where there is none"""
-    store_memory: flags.Size = None
+    store_memory: flags.Size
     """memory for the pictures, such as 2GB, on the GPU or of the machine; what is more is read from disk"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AskOptions(Options):
+class AskOptions(Options, total=False):
     """What `engram bench` and `engram audit` share."""
 
-    recipe: flags.AskedRecipe = None
-    """whose data and tasks to ask about"""
-    method: flags.Untrained = None
-    """in place of a run folder: one that needs no training, or package.module:Class for your own"""
-    split: flags.Split = "test"
-    """classes the tasks are drawn from"""
-    devices: flags.Count = 1
-    """processes that answer together, each with a GPU of its own, or a core where there is none"""
+    recipe: flags.AskedRecipe
+    method: flags.Untrained
+    split: flags.Split
+    devices: flags.Answering
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchOptions(AskOptions):
+class BenchOptions(AskOptions, total=False):
     """Of `engram.bench`, beside the keys of the protocol."""
 
-    query_statistics: flags.Statistics = None
+    query_statistics: flags.Statistics
     """queries normalises a task's queries together, where the method adapts to its task"""
-    which_weights: flags.WhichWeights = "chosen"
+    which_weights: flags.WhichWeights
     """those validation chose, those of the last step before it, or their moving average"""
-    predictions: flags.Switch = False
+    predictions: flags.Switch
     """keep the probabilities of every query beside the record"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditOptions(AskOptions):
+class AuditOptions(AskOptions, total=False):
     """Of `engram.probes.audit.audit_model`, beside the keys of the protocol."""
 
-    stream_length: flags.Count = 8
-    """tasks of a stream"""
-    n_sequences: flags.Count = 100
-    """independent streams for the statistical probes"""
-    quick: flags.Switch = False
+    quick: flags.Switch
     """the exact probes alone"""
-
-
-class Keywords(TypedDict, total=False):
-    """`Options` for type checkers."""
-
-    data: str | Path | None
-    results: str | Path
-    device: str
-    features: str | Path | None
-    note: str
-    trust_code: bool
-
-
-class TrainKeywords(Keywords, total=False):
-    """`TrainOptions` for type checkers."""
-
-    out: str | Path | None
-    seed: int | None
-    iterations: int | None
-    method: str | None
-    backbone: str | None
-    dataset: str | None
-    precision: Literal["fp32", "bf16"] | None
-    max_minutes: float | None
-    whole_run: bool
-    resume: bool
-    test: bool
-    predictions: bool
-    plain: bool
-    micro_batch: int
-    devices: int
-    store_memory: str | None
 
 
 class Drawn(TypedDict, total=False):
@@ -164,21 +109,12 @@ class Drawn(TypedDict, total=False):
     seed: int | None
 
 
-class _Asked(Keywords, total=False):
-    recipe: str | None
-    method: str | None
-    split: Literal["train", "val", "test"]
-    devices: int
+class AuditKeywords(AuditOptions, Drawn, total=False):
+    """All that `engram.probes.audit.audit_model` takes."""
 
 
-class AuditKeywords(_Asked, Drawn, total=False):
-    """`AuditOptions` and `Drawn` for type checkers."""
-
-    quick: bool
-
-
-class BenchKeywords(_Asked, Drawn, total=False):
-    """`BenchOptions` and all keys of a protocol that a bench may change, for type checkers."""
+class BenchKeywords(BenchOptions, Drawn, total=False):
+    """All that `engram.bench` takes."""
 
     slot_order: Literal["shuffled", "class-order"] | None
     query_balance: Literal["balanced", "dirichlet"] | None
@@ -190,12 +126,28 @@ class BenchKeywords(_Asked, Drawn, total=False):
     test_samples: int | None
     views: Literal[1, 2] | None
     window: str | None
-    query_statistics: Literal["with_support", "queries"] | None
-    which_weights: Literal["chosen", "last", "average"]
-    predictions: bool
 
 
+DEFAULTS: dict[str, Any] = {"results": Path("results/runs"), "device": "auto", "note": "", "test": True, "devices": 1}
+DEFAULTS |= {"micro_batch": 0, "split": "test", "which_weights": "chosen"}
+"""what holds where an option is not given: no other switch, and None of everything else"""
+STREAMS = {"stream_length": 8, "n_sequences": 100}
+"""what an audit asks unless a call says otherwise"""
 DRAWN = tuple(get_type_hints(Drawn))
 """fields of `engram.Protocol` that an audit may change"""
 ASKABLE = tuple(key for key in KEYS if key not in ("dataset", "split", "batch_norm", "dataset_digest"))
 """those that a bench may change: the others are the store's and the model's"""
+
+
+def defaults(table: type[Table]) -> Table:
+    """Every option of a table as it is where it is not given."""
+    kinds = get_type_hints(table)
+    return cast(Table, {key: DEFAULTS.get(key, False if kind is bool else None) for key, kind in kinds.items()})
+
+
+def read(call: str, table: type[Table], given: Mapping[str, object]) -> Table:
+    """All options of a table from the keywords of a call; one that is not in it is refused."""
+    known = cast(dict[str, object], defaults(table))
+    if unknown := [key for key in given if key not in known]:
+        raise EngramError(f"{call} has no option '{unknown[0]}'{nearest(unknown[0], known)}")
+    return cast(Table, known | dict(given))

@@ -1,19 +1,28 @@
-"""Options: a dataclass, keywords and flags that say the same, and short signatures in front of them."""
+"""Options: keywords and flags out of one table, and short signatures in front of them."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
 import engram
-from engram import options
 from engram.errors import EngramError
 from engram.ledger import RESULTS
-from engram.options import ASKABLE, DRAWN, AuditOptions, BenchOptions, TrainOptions
+from engram.options import (
+    ASKABLE,
+    DEFAULTS,
+    DRAWN,
+    AuditKeywords,
+    AuditOptions,
+    BenchKeywords,
+    BenchOptions,
+    TrainOptions,
+    defaults,
+    read,
+)
 from engram.probes.audit import audit_model
 from engram.training import loop
 
@@ -26,16 +35,12 @@ def test_a_call_has_at_most_eight_parameters(call: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "keywords", "also"),
-    [
-        (TrainOptions, options.TrainKeywords, ()),
-        (BenchOptions, options.BenchKeywords, ASKABLE),
-        (AuditOptions, options.AuditKeywords, DRAWN),
-    ],
+    ("table", "flags", "also"),
+    [(BenchKeywords, BenchOptions, ASKABLE), (AuditKeywords, AuditOptions, DRAWN)],
 )
-def test_type_checkers_are_told_of_every_option(kind: Any, keywords: Any, also: tuple[str, ...]) -> None:
+def test_type_checkers_are_told_of_every_option(table: type[Any], flags: type[Any], also: tuple[str, ...]) -> None:
     """A key of the protocol that `engram bench` can ask for is missing here until its keyword is written."""
-    assert set(get_type_hints(keywords)) == {f.name for f in fields(kind)} | set(also)
+    assert set(get_type_hints(table)) == set(get_type_hints(flags)) | set(also)
 
 
 def test_a_misspelt_option_is_refused_with_the_nearest(tmp_path: Path) -> None:
@@ -49,8 +54,9 @@ def test_a_misspelt_option_is_refused_with_the_nearest(tmp_path: Path) -> None:
         engram.bench("chance", recipe="proto_net/glyphs_quick", batch_norm="task")  # type: ignore[call-arg]
 
 
-def test_what_is_given_is_what_differs_from_the_default() -> None:
-    assert TrainOptions().given() == {}
-    assert TrainOptions(test=False, seed=0).given() == {"seed": 0, "test": False}
-    assert TrainOptions.read("train", {"note": "x"}) == TrainOptions(note="x")
-    assert AuditOptions().results == RESULTS
+def test_what_is_not_given_is_at_its_default() -> None:
+    plain = defaults(TrainOptions)
+    assert plain.keys() == get_type_hints(TrainOptions).keys() and plain.keys() >= {"seed", "resume", "test"}
+    assert (plain["seed"], plain["resume"], plain["test"], plain["results"]) == (None, False, True, RESULTS)
+    assert read("train", TrainOptions, {"note": "x", "seed": 0}) == {**plain, "note": "x", "seed": 0}
+    assert set(DEFAULTS) <= {key for table in (TrainOptions, BenchOptions) for key in get_type_hints(table)}

@@ -19,8 +19,7 @@ from engram.ledger import Ledger, read_ledger, read_record, record_path, run_ste
 from engram.models.checkpoint import load, load_method
 from engram.nn.evidence import Reading
 from engram.recipes import load_recipe, recipe_names
-from engram.recipes.names import differences
-from engram.recipes.schema import DataSettings, Recipe, TrainSettings, digest_of, recipe_from_saved
+from engram.recipes.schema import DataSettings, Recipe, TrainSettings, differences, digest_of, recipe_from_saved
 from engram.studies import load_study
 from engram.studies.jobs import jobs_of
 from engram.types import Episode

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from engram import flags
 from engram.files import model_folder
-from engram.options import AuditOptions, BenchOptions, TrainOptions
+from engram.options import STREAMS, AuditOptions, BenchOptions, TrainOptions, defaults
 
 
 def quickstart(
@@ -29,7 +29,10 @@ def quickstart(
     call(out=out, seconds=seconds, device=device, seed=seed)
 
 
-def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = TrainOptions()) -> None:
+TRAIN, BENCH, AUDIT = defaults(TrainOptions), defaults(BenchOptions), defaults(AuditOptions)
+
+
+def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = TRAIN) -> None:
     """Train a recipe, test the best weights, append a run record.
 
     Args:
@@ -39,10 +42,10 @@ def train(recipe: flags.Recipe, options: Annotated[TrainOptions, flags.FLAT] = T
     from engram.report.rows import record_table
     from engram.training.experiment import train as call
 
-    run = call(recipe, **options.given())
+    run = call(recipe, **options)
     Console().print(record_table(run.record).terminal())
     print(*run.remarks, f"checkpoints: {run.folder}", f"record: {run.record_file}", sep="\n")
-    if run.record.note != options.note:  # what went wrong on the way
+    if run.record.note != options["note"]:  # what went wrong on the way
         print(f"engram: {run.record.note}", file=sys.stderr)
     if run.record.status == "interrupted":
         step = run.record.training["iterations"]
@@ -149,7 +152,7 @@ def reproduce(
 
 
 def bench(
-    asked: flags.Asked, model: flags.OptionalModel = "", options: Annotated[BenchOptions, flags.FLAT] = BenchOptions()
+    asked: flags.Asked, model: flags.OptionalModel = "", options: Annotated[BenchOptions, flags.FLAT] = BENCH
 ) -> None:
     """Measure a checkpoint, or a method that needs no training, on frozen tasks; append a run record.
 
@@ -160,17 +163,19 @@ def bench(
     from engram.ledger import record_path
     from engram.report.rows import record_table
 
-    record, _ = call(model, **options.given(), **vars(asked))
+    record, _ = call(model, **options, **vars(asked))
     Console().print(record_table(record).terminal())
-    print(f"record: {record_path(options.results, record)}")
-    if record.note != options.note:  # what went wrong on the way
+    print(f"record: {record_path(Path(options['results']), record)}")
+    if record.note != options["note"]:  # what went wrong on the way
         print(f"engram: {record.note}", file=sys.stderr)
 
 
 def audit(
     asked: flags.AskedInAudit,
     model: flags.OptionalModel = "",
-    options: Annotated[AuditOptions, flags.FLAT] = AuditOptions(),
+    options: Annotated[AuditOptions, flags.FLAT] = AUDIT,
+    stream_length: flags.Count = STREAMS["stream_length"],
+    n_sequences: flags.Count = STREAMS["n_sequences"],
     figure: flags.Figure = None,
     fail_on_leak: flags.Switch = False,
 ) -> None:
@@ -180,6 +185,8 @@ def audit(
 
     Args:
         model: run or checkpoint folder, or chance, pixel_centroid
+        stream_length: tasks of a stream
+        n_sequences: independent streams for the statistical probes
         figure: draw the findings to this file
         fail_on_leak: exit with status 1 if there is a leak
     """
@@ -187,7 +194,7 @@ def audit(
     from engram.report.audits import audit_figure, check_figure, findings_table
 
     check_figure(figure)
-    run = audit_model(model, **options.given(), **vars(asked))
+    run = audit_model(model, **options, **vars(asked), stream_length=stream_length, n_sequences=n_sequences)
     Console().print(findings_table(run.record.audit, "terminal", f"audit of {run.record.recipe_name}").terminal())
     print(f"{run.report.summary}\nrecord: {run.record_file}")
     if figure:

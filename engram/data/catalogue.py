@@ -9,9 +9,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from engram.data.formats import omniglot, pickles, ravi, tiered
+from engram.data.formats import mini_imagenet, omniglot, tiered
 from engram.data.formats.folder import FolderOptions, find_folder
-from engram.data.formats.form import SPLITS, Form, SplitReading
+from engram.data.formats.form import SPLITS, Form, SplitSource
 from engram.data.formats.shards import find_shards, url_of
 from engram.errors import EngramError, nearest
 
@@ -55,7 +55,7 @@ DATASETS: dict[str, DatasetSpec] = {
         ),
         DatasetSpec(
             "miniimagenet",
-            ravi.IMAGE_SHAPE,
+            mini_imagenet.IMAGE_SHAPE,
             "made from ImageNet (image-net.org, research use) with the lists of Ravi & Larochelle; "
             "pickles of it are linked by the few-shot-ssl-public and few-shot-egnn repositories",
             (
@@ -66,7 +66,7 @@ DATASETS: dict[str, DatasetSpec] = {
             ),
             {"train": 64, "val": 16, "test": 20},
             {"train": 38400, "val": 9600, "test": 12000},
-            (ravi.find_tree, ravi.find_zips, pickles.find_cache, pickles.find_class_dict),
+            mini_imagenet.FINDERS,
             ("miniimagenet", "mini-imagenet", "mini_imagenet", "miniImageNet"),
         ),
         DatasetSpec(
@@ -171,10 +171,10 @@ def _glyphs_form() -> Form:
         raise EngramError("the glyphs are missing from this installation: install Engram again")
     code = Path(found.origin)
 
-    def read(split: str) -> SplitReading:
+    def read(split: str) -> SplitSource:
         from engram.data.glyphs import glyph_sources
 
-        return SplitReading(glyph_sources()[split])
+        return glyph_sources()[split]
 
     return Form("drawn from fonts", code.parent, (code,), SPLITS, read, options=f"matplotlib {version('matplotlib')}")
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from engram.data.catalogue import DATASETS, FOLDER_PREFIX, FOLDER_SPEC, GLYPHS, DatasetSpec, find_form, search, spec_of
 from engram.data.formats.folder import FolderOptions
-from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource
+from engram.data.formats.form import SPLITS, Form, SplitSource
+from engram.data.formats.shards import Manifest, url_of, write_store
 from engram.data.store import STORE_VERSION, Store
 from engram.data.writing import build
 from engram.errors import EngramError, nearest
@@ -50,20 +51,6 @@ class DatasetReport:
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class DatasetRow:
-    """One line of the table ``engram data`` prints."""
-
-    dataset: str
-    image_shape: tuple[int, ...]
-    classes: tuple[int, ...]
-    """Train, val, test; () where the set itself decides."""
-    source: str
-    forms: tuple[str, ...]
-    found: str
-    """The form and folder it was found in, or why it was not."""
-
-
 def data_folder(data: Path | str | None = None) -> Path | None:
     """The folder given, else ENGRAM_DATA, else None."""
     chosen = data or os.environ.get("ENGRAM_DATA")
@@ -93,21 +80,15 @@ def open_split(
     with _lock(folder):
         if (folder / "store.json").is_file():  # another process built it while this one waited
             return Store.open(folder)
-        reading, notes = _read_checked(dataset, split, form)
+        source, notes = _read_checked(dataset, split, form)
         origin = "; ".join((f"{form.name} in {form.root}", *notes))
-        return build(folder, dataset, split, reading.source, origin, quiet, resume=True)
+        return build(folder, dataset, split, source, origin, quiet, resume=True)
 
 
-def check_dataset(
-    dataset: str,
-    data: Path | None = None,
-    cache: Path | None = None,
-    read: bool = False,
-    options: FolderOptions = FolderOptions(),  # noqa: B008 - frozen
-) -> DatasetReport:
+def check_dataset(dataset: str, data: Path | None = None, read: bool = False) -> DatasetReport:
     """Look at every split: its lists and labels always, with ``read`` every image too, which builds the stores."""
     try:
-        form = find_form(dataset, data_folder(data), options)
+        form = find_form(dataset, data_folder(data), FolderOptions())
     except EngramError as error:
         return DatasetReport(dataset, "", None, (), (str(error),))
     reports: list[SplitReport] = []
@@ -115,15 +96,14 @@ def check_dataset(
     split_of: dict[str, str] = {}
     for split in SPLITS:
         try:
-            reading, notes = _read_checked(dataset, split, form)
-            folder = _store_folder(dataset, split, form, cache_folder(cache))
+            source, notes = _read_checked(dataset, split, form)
+            folder = _store_folder(dataset, split, form, cache_folder())
             if read:
-                open_split(dataset, split, data, cache, options=options)
+                open_split(dataset, split, data)
             digest = Store.open(folder).digest if (folder / "store.json").is_file() else ""
         except EngramError as error:
             problems.append(str(error))
             continue
-        source = reading.source
         shared = [name for name in source.class_names if split_of.setdefault(name, split) != split]
         if shared:
             problems.append(
@@ -135,15 +115,23 @@ def check_dataset(
     return DatasetReport(dataset, form.name, form.root, tuple(reports), tuple(problems))
 
 
-def describe(data: Path | None = None) -> list[DatasetRow]:
-    """For each benchmark where it can be had, in which forms it is read, and whether the data folder has it."""
+def write_shards(dataset: str, url: str, data: Path | None = None, quiet: bool = False) -> dict[str, Manifest]:
+    """Write every split to ``URL/<dataset>/<split>``, those of a folder of your own to ``URL/<split>``.
+
+    They are read with ``data`` (or ENGRAM_DATA) = URL, or as the dataset ``folder:URL``.
+    """
+    if not url_of(url):
+        raise EngramError(f"'{url}' is no URL to write shards to: give one such as s3://bucket/data or file:///data")
+    place = url.rstrip("/") if dataset.startswith(FOLDER_PREFIX) else f"{url.rstrip('/')}/{dataset}"
+    splits = find_form(dataset, data_folder(data), FolderOptions()).splits
+    stores = {f"{place}/{split}": open_split(dataset, split, data, quiet=quiet) for split in splits}
+    return {place: write_store(store, place, quiet) for place, store in stores.items()}
+
+
+def describe(data: Path | None = None) -> list[tuple[DatasetSpec, str]]:
+    """Each benchmark with the form and folder it was found in, or why it was not."""
     root = data_folder(data)
-    return [_row(spec, root) for spec in (*DATASETS.values(), FOLDER_SPEC)]
-
-
-def _row(spec: DatasetSpec, root: Path | None) -> DatasetRow:
-    classes = tuple(spec.classes[split] for split in SPLITS if split in spec.classes)
-    return DatasetRow(spec.name, spec.image_shape, classes, spec.source, spec.forms, _found(spec, root))
+    return [(spec, _found(spec, root)) for spec in (*DATASETS.values(), FOLDER_SPEC)]
 
 
 def _found(spec: DatasetSpec, root: Path | None) -> str:
@@ -160,21 +148,20 @@ def _found(spec: DatasetSpec, root: Path | None) -> str:
     return f"{form.name} in {form.root}" if form else f"not in {root}"
 
 
-def _read_checked(dataset: str, split: str, form: Form) -> tuple[SplitReading, tuple[str, ...]]:
+def _read_checked(dataset: str, split: str, form: Form) -> tuple[SplitSource, tuple[str, ...]]:
     """One split of a form with its class count checked, and what there is to say about it."""
     if split not in form.splits:
         there = ", ".join(form.splits)
         raise EngramError(
             f"{dataset} in {form.root} ({form.name}) has no {split} split: it has {there}; add the files of {split}"
         )
-    reading = form.read(split)
-    spec = spec_of(dataset)
-    _check_counts(spec, dataset, split, reading.source, form)
-    total, published = sum(reading.source.counts), spec.images.get(split)
-    notes = [reading.note] if reading.note else []
+    source, spec = form.read(split), spec_of(dataset)
+    _check_counts(spec, dataset, split, source, form)
+    total, published = sum(source.counts), spec.images.get(split)
+    notes = [source.note] if source.note else []
     if published is not None and total != published:
         notes.append(f"{split} has {total} images where {published} are published")
-    return reading, tuple(notes)
+    return source, tuple(notes)
 
 
 def _check_counts(spec: DatasetSpec, dataset: str, split: str, source: SplitSource, form: Form) -> None:

@@ -30,7 +30,7 @@ from engram.machine.device import explained, kept_memory
 from engram.machine.together import Call, together
 from engram.models.build import trusting_code
 from engram.models.features import open_stores
-from engram.options import ASKABLE, BenchKeywords, BenchOptions
+from engram.options import ASKABLE, BenchKeywords, read
 from engram.recipes.protocols import protocols_of
 
 
@@ -40,7 +40,7 @@ def bench(
     """Answer a recipe's protocols with a checkpoint folder, or with an untrained method by name and a recipe.
 
     ``store`` is asked in place of the dataset's split. Options are those of `engram bench`
-    (`engram.options.BenchOptions`) and other fields of `engram.Protocol`, each in place of what the recipe says:
+    (`engram.options.BenchKeywords`) and other fields of `engram.Protocol`, each in place of what the recipe says:
 
     - n_way, n_shot, n_query, n_sequences, stream_length, slot_order, names, ...: the tasks;
     - recipe: whose tasks to answer; method: in place of a run folder, ``package.module:Class`` for your own;
@@ -50,46 +50,41 @@ def bench(
     - devices: processes that answer together, each with a GPU of its own, or a core where there is none;
     - data, results, device, split, predictions, note; trust_code: import a class that the run folder names.
     """
-    how = BenchOptions.read("bench", options, also=ASKABLE)
+    how = read("bench", BenchKeywords, options)
     call = Call(__name__, "bench", model, {"store": store, "progress": False, **options})
-    with together(how.devices, how.device, call) as where:
-        return _bench(model, how, store, where, progress and processes.is_first(), options)
+    with together(how["devices"], how["device"], call) as where:
+        return _bench(model, how, store, where, progress and processes.is_first())
 
 
 def _bench(
-    model: str | Path,
-    how: BenchOptions,
-    store: Store | None,
-    where: torch.device,
-    progress: bool,
-    options: BenchKeywords,
+    model: str | Path, how: BenchKeywords, store: Store | None, where: torch.device, progress: bool
 ) -> tuple[RunRecord, tuple[Result, ...]]:
     """What each process does; the first alone writes a record."""
-    results = Path(how.results)
-    changes: dict[str, Any] = {key: value for key, value in options.items() if key in ASKABLE}
-    samples = changes.get("test_samples") or 0
-    name, on_features = model_name(model, how.method), how.features is not None
+    results = Path(how["results"])
+    changes: dict[str, Any] = {key: value for key, value in how.items() if key in ASKABLE}
+    name, on_features, samples = model_name(model, how["method"]), how["features"] is not None, how["test_samples"] or 0
     with processes.agreed():
-        with trusting_code(how.trust_code):
-            source = resolve_model(name, how.recipe, on_features, samples, how.query_statistics, how.which_weights)
+        with trusting_code(how["trust_code"]):
+            asking = samples, how["query_statistics"], how["which_weights"]
+            source = resolve_model(name, how["recipe"], on_features, *asking)
         check_results_folder(results)
-        opened = store or open_stores(source.asked.data, (how.split,), how.data, how.features)[how.split]
-        protocols = protocols_of(source.asked, how.split, **changes)
+        opened = store or open_stores(source.asked.data, (how["split"],), how["data"], how["features"])[how["split"]]
+        protocols = protocols_of(source.asked, how["split"], **changes)
         for protocol in protocols:
             protocol.check(opened)
     blank, clock = source.blank_record("bench", where, opened), time.monotonic()
-    with explained(source.recipe, where), kept_memory(), trusting_code(how.trust_code):
+    with explained(source.recipe, where), kept_memory(), trusting_code(how["trust_code"]):
         method = source.build(opened).to(where)
         on_device = opened.to(where) if where.type == "cuda" else opened
         asked = [replace(p, batch_norm=method.card.batch_norm) for p in protocols]
         share = processes.mine()
         tests = tuple(evaluate(method, on_device, p, where, progress=progress, share=share) for p in asked)
-    training: dict[str, Any] = {"features": opened.info.source} if how.features else {}
-    training |= {"which_weights": how.which_weights} if how.which_weights != "chosen" else {}
+    training: dict[str, Any] = {"features": opened.info.source} if how["features"] else {}
+    training |= {"which_weights": how["which_weights"]} if how["which_weights"] != "chosen" else {}
     training |= {"processes": share.count} if share.count > 1 else {}
-    record = replace(blank, seconds=round(time.monotonic() - clock, 3), training=training, note=how.note)
+    record = replace(blank, seconds=round(time.monotonic() - clock, 3), training=training, note=how["note"])
     if processes.is_first():
-        record = with_tests(record, tests, results, how.predictions)
+        record = with_tests(record, tests, results, how["predictions"])
         write_record(results, record)
     return record, tests
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.source import resolve_model
-from engram.files import UNPACKING, model_folder, open_regular
+from engram.files import check_overwritable, model_folder
 from engram.machine.device import choose_device
 from engram.models.features import open_stores
 from engram.protocol import Protocol
@@ -57,14 +56,7 @@ def _check_place(out: Path) -> None:
     """Only a file of its own kind is written over; numpy would add the ending by itself, also to a folder's name."""
     if out.suffix != ".npz" or out.is_dir():
         raise EngramError(f"{out} is no name of a picture: name a file, such as results/pictures/NAME.npz")
-    if out.exists():
-        try:
-            with open_regular(out) as stream:
-                held = zipfile.ZipFile(stream).namelist()
-        except (OSError, ValueError, *UNPACKING):
-            held = []
-        if "images_support.npy" not in held:
-            raise EngramError(f"{out} exists and is no picture that Engram wrote, so it is kept: name another file")
+    check_overwritable(out, ".npz", "images_support.npy")  # its first array
 
 
 def write_picture(model: str, out: Path, data: Path | None = None, device: str = "auto") -> Path:

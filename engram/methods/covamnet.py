@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings
-from engram.nn.backbones.conv_maps import as_map_shape
+from engram.nn.backbones.contract import as_map_shape
 from engram.nn.heads import class_means, class_sums, one_hot
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 

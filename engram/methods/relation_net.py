@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engram.nn.backbones.conv_maps import as_map_shape, fan_out_normal
+from engram.nn.backbones.contract import as_map_shape
+from engram.nn.backbones.conv import fan_out_normal
 from engram.nn.heads import class_sums, one_hot
 from engram.nn.task_norm import normalise_by_task, side_by_side
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch

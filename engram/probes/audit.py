@@ -16,14 +16,14 @@ import torch
 from engram import processes
 from engram.data.episodes import episodes_at, frozen_tasks
 from engram.data.store import Store
-from engram.errors import EngramError, nearest
+from engram.errors import EngramError
 from engram.evaluation.source import check_can_answer, model_name, resolve_model
 from engram.ledger import RunRecord, check_results_folder, record_path, write_record
 from engram.machine.device import explained, kept_memory
 from engram.machine.together import Call, together
 from engram.models.build import trusting_code
 from engram.models.features import open_stores
-from engram.options import DRAWN, AuditKeywords, AuditOptions, Drawn
+from engram.options import DRAWN, STREAMS, AuditKeywords, Drawn, read
 from engram.probes.asking import Asker
 from engram.probes.catalogue import SELECTION, Finding, Verdict
 from engram.probes.exact import Streams, exact_findings
@@ -34,8 +34,6 @@ from engram.recipes.protocols import protocols_of
 from engram.types import Method, MethodCard
 
 EXACT_STREAMS = 3
-STREAMS = {"stream_length": AuditOptions.stream_length, "n_sequences": AuditOptions.n_sequences}
-"""asked unless a call says otherwise"""
 LEAST_SEQUENCES = 20
 """below it neither the spread nor the t quantile can be trusted"""
 
@@ -96,9 +94,8 @@ def audit(
     n_query = 1, stream_length = 8, n_sequences = 100, names, pool_classes, seed, ... Processes that each call it with
     their ``share`` ask some of the many streams, and all get all findings.
     """
-    if unknown := [key for key in asked if key not in DRAWN]:
-        raise EngramError(f"audit has no option '{unknown[0]}'{nearest(unknown[0], DRAWN)}")
-    drawn: dict[str, Any] = STREAMS | {key: value for key, value in asked.items() if value is not None}
+    drawn: dict[str, Any] = {**STREAMS}
+    drawn |= {key: value for key, value in read("audit", Drawn, asked).items() if value is not None}
     protocol = Protocol(
         store.info.dataset, store.info.split, slot_order=train_order, batch_norm=method.card.batch_norm, **drawn
     ).for_store(store)
@@ -165,43 +162,43 @@ class AuditRun:
 def audit_model(model: str | Path = "", *, store: Store | None = None, **options: Unpack[AuditKeywords]) -> AuditRun:
     """Put every probe to a checkpoint folder, or to an untrained method by name and a recipe; append a run record.
 
-    Options are those of `engram audit`, `engram.options.AuditOptions`; None takes the recipe's value. Streams are
+    Options are those of `engram audit`, `engram.options.AuditKeywords`; None takes the recipe's value. Streams are
     listed in the slot order the model's own recipe trains in. ``store`` is asked in place of the dataset's split.
     """
-    how = AuditOptions.read("audit", options, also=DRAWN)
-    with together(how.devices, how.device, Call(__name__, "audit_model", model, {"store": store, **options})) as where:
-        return _audit_model(model, how, store, where, options)
+    how = read("audit", AuditKeywords, options)
+    with together(
+        how["devices"], how["device"], Call(__name__, "audit_model", model, {"store": store, **options})
+    ) as where:
+        return _audit_model(model, how, store, where)
 
 
-def _audit_model(
-    model: str | Path, how: AuditOptions, store: Store | None, where: torch.device, options: AuditKeywords
-) -> AuditRun:
+def _audit_model(model: str | Path, how: AuditKeywords, store: Store | None, where: torch.device) -> AuditRun:
     """What each process does; the first alone writes a record."""
-    results, share = Path(how.results), processes.mine()
+    results, share = Path(how["results"]), processes.mine()
     with processes.agreed():
-        with trusting_code(how.trust_code):
-            source = resolve_model(model_name(model, how.method), how.recipe, how.features is not None)
+        with trusting_code(how["trust_code"]):
+            source = resolve_model(model_name(model, how["method"]), how["recipe"], how["features"] is not None)
         check_results_folder(results)
-        opened = store or open_stores(source.asked.data, (how.split,), how.data, how.features)[how.split]
+        opened = store or open_stores(source.asked.data, (how["split"],), how["data"], how["features"])[how["split"]]
     tested = protocols_of(source.asked)[0]
     setting: dict[str, Any] = {key: getattr(tested, key) for key in OF_RECIPE}
-    setting |= {key: value for key, value in options.items() if key in DRAWN and value is not None}
+    setting |= {key: value for key, value in how.items() if key in DRAWN and value is not None}
     blank, clock = source.blank_record("audit", where, opened), time.monotonic()
-    with explained(source.recipe, where), kept_memory(), trusting_code(how.trust_code):
+    with explained(source.recipe, where), kept_memory(), trusting_code(how["trust_code"]):
         method = source.build(opened).to(where)
         on_device = opened.to(where) if where.type == "cuda" else opened
         report = audit(
             method, on_device, device=where, train_order=source.recipe.data.slot_order, chosen_on=source.chosen_on,
-            quick=how.quick, share=share, **setting,
+            quick=how["quick"], share=share, **setting,
         )  # fmt: skip
     record = replace(
         blank,
         seconds=round(time.monotonic() - clock, 3),
-        training=({"features": opened.info.source} if how.features else {})
+        training=({"features": opened.info.source} if how["features"] else {})
         | ({"processes": share.count} if share.count > 1 else {}),
         audit=report.to_dicts(),
         audit_protocol=report.protocol.to_dict(),
-        note=how.note,
+        note=how["note"],
     )
     path = write_record(results, record) if processes.is_first() else record_path(results, record)
     return AuditRun(record, path, report)

@@ -22,6 +22,12 @@ LATER |= {"query_balance", "dirichlet_alpha", "average", "crop_area", "crop_aspe
 LATER |= {"image_size", "crop", "head_first", "batch_norm_sync", "resume_with"}
 LATER |= {*LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
+SCHEDULE = ("schedule", "schedule_step", "schedule_factor", "milestones", "milestone_factors")
+VALIDATION = ("validate_every", "validation_sequences", "validation_queries")
+ASKED = ("test.n_query", "test.n_sequences")
+"""how much is asked in the end, which every table tells with its protocol"""
+LENGTH = (*(f"train.{key}" for key in ("iterations", *SCHEDULE, *VALIDATION)), *ASKED)
+"""how long a model is trained, and what goes with that"""
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,17 @@ class Recipe:
     @property
     def digest(self) -> str:
         return digest_of(self.to_dict())
+
+
+def differences(recipe: Recipe, other: Recipe) -> list[str]:
+    """Keys in which two recipes differ, those that only one of them has too."""
+    own, others = _flat(recipe), _flat(other)
+    return sorted(key for key in {*own, *others} if own.get(key) != others.get(key))
+
+
+def _flat(recipe: Recipe) -> dict[str, Any]:
+    """Every setting that decides the result under its dotted key."""
+    return {f"{table}.{key}": value for table, keys in recipe.tables().items() for key, value in keys.items()}
 
 
 def digest_of(settings: Mapping[str, Any], without_seed: bool = False) -> str:

@@ -17,7 +17,7 @@ from engram.evaluation.metrics import in_last_quarter
 from engram.ledger import Answer, Ledger, RunRecord, correctness
 from engram.protocol import DEFAULTS, KEYS, NOT_DRAWN
 from engram.recipes import Recipe
-from engram.recipes.names import LENGTH, differences
+from engram.recipes.schema import LENGTH, differences
 from engram.report.rows import LOST, trained_part
 from engram.report.statistics import Difference, Estimate, difference, estimate
 from engram.studies.checks import missing_recipes

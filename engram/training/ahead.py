@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engram.data.readers import Readers, can_share
-from engram.data.rows import THREADS
+from engram.data.rows import THREADS, Readers, can_share
 from engram.data.store import Store
 
 DEPTH = 4

@@ -48,8 +48,7 @@ class BatchSource:
         self.class_batch = class_batch
         self.of_sequences, self.of_images = shares
         # Augmentation knows pixels only; features from a store pass as they are.
-        is_pixels = store.images.dtype == torch.uint8 and len(store.image_shape) == 3
-        self.augmentation, self.crop = augmentation if is_pixels else "none", crop
+        self.augmentation, self.crop = augmentation if store.is_pixels else "none", crop
         self.tasks = np.random.default_rng(protocol.seed)
         self.transforms = torch.Generator(device).manual_seed(protocol.seed)
         elsewhere = store.file is not None or store.images.device.type != device.type

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -24,7 +24,7 @@ from engram.models.build import resolve_method, revisions, trusting_code
 from engram.models.checkpoint import load
 from engram.models.features import SPLITS, check_maker, open_stores
 from engram.models.run_folder import last_step
-from engram.options import TrainKeywords, TrainOptions
+from engram.options import TrainOptions, read
 from engram.processes import LostProcessError
 from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.recipes.protocols import protocols_of, validation_split
@@ -32,10 +32,53 @@ from engram.training.loop import OnValidation, TrainOutcome
 from engram.training.loop import train as run_loop
 from engram.training.running import Limits, Room, Running
 from engram.training.start import count_base_classes
-from engram.training.trained_run import TrainedRun
+from engram.types import Method
 
 CHANGES = {"train": ("seed", "iterations", "precision"), "data": ("dataset",), "recipe": ("backbone", "method")}
 """what a call may change of a recipe, by the table it stands in"""
+
+
+@dataclass(frozen=True, repr=False)
+class TrainedRun:
+    """What `engram.train` leaves: ``run.accuracy`` for short, ``run.method`` to go on with, ``run.folder`` to bench."""
+
+    record: RunRecord
+    record_file: Path
+    method: Method
+    """with the best weights on validation, in evaluation mode"""
+    results: tuple[Result, ...]
+    """one for each test protocol, with every answer; () where the run was not tested"""
+    folder: Path
+    """of its checkpoints, and of TensorBoard's event files in ``tensorboard``"""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the first test protocol, a fraction of 1; None where the run was not tested."""
+        return self.record.accuracy
+
+    @property
+    def interval(self) -> float | None:
+        """Half-width of the 95 % interval of `accuracy`."""
+        return self.record.interval
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Whether training helped an encoder that was there before, and whether its minutes cut it short."""
+        told, said = self.record.training, []
+        before, best, gain = told.get("frozen_accuracy"), told["best_accuracy"], told.get("gain")
+        by = gain and f"{100 * gain['difference']:+.2f} ± {100 * gain['interval']:.2f} points over {gain['classes']}"
+        if before is not None and best > before:
+            said.append(f"training helps: {by} validation classes, {before:.2%} with the encoder as it came")
+        elif before is not None:
+            why = f"{by} validation classes" if by else "the encoder was not trained yet"
+            said.append(f"training does not help beyond chance: {why}; the encoder as it came, {before:.2%}, was kept")
+        if told["stopped_by"] == "max_minutes":
+            asked = self.record.recipe["train"]["iterations"]
+            said.append(f"not all of its steps were made: the minutes ended at step {told['iterations']} of {asked}")
+        return tuple(said)
+
+    def __repr__(self) -> str:
+        return f"TrainedRun({self.record.summary}, folder={str(self.folder)!r})"
 
 
 def adapt(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
@@ -58,7 +101,7 @@ def train(
     stores: Mapping[str, Store] | None = None,
     on_validation: OnValidation | None = None,
     progress: bool = True,
-    **options: Unpack[TrainKeywords],
+    **options: Unpack[TrainOptions],
 ) -> TrainedRun:
     """Train a recipe, answer its test protocols with the best-on-validation weights, and append a run record.
 
@@ -75,11 +118,15 @@ def train(
     - test = False ends after training; predictions, note, out, results: what is kept, and where;
     - data, device; trust_code: import a class that a run it starts from names.
     """
-    how = TrainOptions.read("train", options)
-    chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, vars(how))
-    _check_before(chosen, Path(how.results))
+    how = read("train", TrainOptions, options)
+    chosen = adapt(load_recipe(recipe) if isinstance(recipe, str) else recipe, how)
+    if not resolve_method(chosen.method).card.trainable:
+        raise EngramError(
+            f"'{chosen.method}' has nothing to train: use engram bench {chosen.method} --recipe {chosen.name}"
+        )
+    check_results_folder(Path(how["results"]))
     call = Call(__name__, "train", recipe, {"stores": stores, "progress": False, **options})
-    with together(how.devices, how.device, call) as where:
+    with together(how["devices"], how["device"], call) as where:
         with processes.agreed():
             opened = _open(chosen, stores, how)
             chosen = count_base_classes(chosen, opened["train"])
@@ -87,12 +134,12 @@ def train(
 
 
 def _open(recipe: Recipe, stores: Mapping[str, Store] | None, how: TrainOptions) -> Mapping[str, Store]:
-    unasked = () if how.test else ("test",)  # images of a split that nobody asks about need not be there
+    unasked = () if how["test"] else ("test",)  # images of a split that nobody asks about need not be there
     splits = [split for split in SPLITS if split == validation_split(recipe) or split not in unasked]
-    opened = stores or open_stores(recipe.data, splits, how.data, how.features)
-    if how.features:
+    opened = stores or open_stores(recipe.data, splits, how["data"], how["features"])
+    if how["features"]:
         check_maker(opened["train"], recipe)
-    for protocol in protocols_of(recipe) if how.test else ():
+    for protocol in protocols_of(recipe) if how["test"] else ():
         protocol.check(opened["test"])  # before hours of training, not after
     return opened
 
@@ -106,21 +153,22 @@ def _train(
     progress: bool,
 ) -> TrainedRun:
     """What each process does; the first alone writes a record."""
-    results = Path(how.results)
-    folder = Path(how.out or Path("runs") / _folder_name(chosen))
-    before = _recorded(folder, results) if how.resume else None
-    blank = new_record("train", chosen, describe_device(where), len(revisions(chosen)), note=how.note)
+    results = Path(how["results"])
+    name = run_stem(chosen.method, chosen.name) if "/" in chosen.name else chosen.name  # its own under another method
+    folder = Path(how["out"] or Path("runs") / name)
+    before = _recorded(folder, results) if how["resume"] else None
+    blank = new_record("train", chosen, describe_device(where), len(revisions(chosen)), note=how["note"])
     clock = time.monotonic()
     try:
-        with trusting_code(how.trust_code):  # of a run it starts from
+        with trusting_code(how["trust_code"]):  # of a run it starts from
             outcome = run_loop(
                 chosen,
                 opened,
                 folder,
                 device=where,
-                resume=how.resume,
-                limits=Limits(how.max_minutes, whole_run=how.whole_run),
-                running=Running(None, how.plain, how.micro_batch, how.store_memory, progress),
+                resume=how["resume"],
+                limits=Limits(how["max_minutes"], whole_run=how["whole_run"]),
+                running=Running(None, how["plain"], how["micro_batch"], how["store_memory"], progress),
                 on_validation=on_validation,
             )
         tests = _test(outcome, chosen, opened, where, how, progress) if outcome.status == "finished" else ()
@@ -132,10 +180,10 @@ def _train(
         raise shown from error
     if before and outcome.training["iterations"] == before.training["iterations"] and (before.evaluations or not tests):
         return TrainedRun(before, record_path(results, before), outcome.method, tests, folder)
-    given = {"features": opened["train"].info.source} if how.features else {}
+    given = {"features": opened["train"].info.source} if how["features"] else {}
     record = _complete(blank, outcome, given, time.monotonic() - clock)
     if processes.is_first():
-        record = with_tests(record, tests, results, how.predictions)
+        record = with_tests(record, tests, results, how["predictions"])
         write_record(results, record)
     return TrainedRun(record, record_path(results, record), outcome.method, tests, folder)
 
@@ -160,20 +208,6 @@ def _recorded(folder: Path, results: Path) -> RunRecord | None:
     return None
 
 
-def _folder_name(recipe: Recipe) -> str:
-    """A recipe of the box with another method gets a folder of its own."""
-    return run_stem(recipe.method, recipe.name) if "/" in recipe.name else recipe.name
-
-
-def _check_before(recipe: Recipe, results: Path) -> None:
-    """What is known before any data is opened."""
-    if not resolve_method(recipe.method).card.trainable:
-        raise EngramError(
-            f"'{recipe.method}' has nothing to train: use engram bench {recipe.method} --recipe {recipe.name}"
-        )
-    check_results_folder(results)
-
-
 def _record_failure(blank: RunRecord, results: Path, error: Exception, seconds: float) -> None:
     told = str(error) if isinstance(error, EngramError) else f"{type(error).__name__}: {error}"
     if not processes.is_first():
@@ -190,9 +224,9 @@ def _test(
     how: TrainOptions,
     progress: bool,
 ) -> tuple[Result, ...]:
-    if not how.test:
+    if not how["test"]:
         return ()
-    store = Room(device, how.store_memory).place(stores["test"]) if device.type == "cuda" else stores["test"]
+    store = Room(device, how["store_memory"]).place(stores["test"]) if device.type == "cuda" else stores["test"]
     protocols = protocols_of(recipe, batch_norm=outcome.method.card.batch_norm)
     with kept_memory():
         ask = partial(evaluate, outcome.method, store, device=device, progress=progress, share=processes.mine())

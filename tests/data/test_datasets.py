@@ -234,12 +234,12 @@ def test_the_report_names_problems_and_notes(tmp_path: Path) -> None:
 
 
 def test_the_table_of_datasets(tmp_path: Path) -> None:
-    rows = {row.dataset: row for row in describe()}
+    rows = {spec.name: (spec, found) for spec, found in describe()}
     assert list(rows) == ["glyphs", "miniimagenet", "tieredimagenet", "omniglot", "omniglot-alphabets", "folder:PATH"]
-    assert rows["miniimagenet"].classes == (64, 16, 20)
-    assert rows["tieredimagenet"].classes == (351, 97, 160)
-    assert rows["omniglot"].found.startswith("no data folder")
-    found = {row.dataset: row.found for row in describe(write_mini(tmp_path))}
+    assert rows["miniimagenet"][0].classes == {"train": 64, "val": 16, "test": 20}
+    assert rows["tieredimagenet"][0].classes == {"train": 351, "val": 97, "test": 160}
+    assert rows["omniglot"][1].startswith("no data folder")
+    found = {spec.name: found for spec, found in describe(write_mini(tmp_path))}
     assert found["miniimagenet"] == f"pickled cache files in {tmp_path}"
     assert found["omniglot"] == f"not in {tmp_path}"
     assert found["glyphs"] == "always there"

@@ -31,11 +31,10 @@ from toy_run import RECIPE, changed, go, make_stores
 
 from engram.classifier import FewShotClassifier, memory
 from engram.data.episodes import episodes_at, frozen_tasks
-from engram.data.formats import omniglot, pickles, ravi, tiered
+from engram.data.formats import mini_imagenet, omniglot, tiered
 from engram.data.formats.folder import read_split_file
 from engram.data.formats.images import decode_image
-from engram.data.formats.shards import find_shards
-from engram.data.sharding import write_store
+from engram.data.formats.shards import find_shards, write_store
 from engram.data.store import Store
 from engram.files import WEIGHTS
 from engram.import_public import convert
@@ -62,7 +61,7 @@ class Kind(NamedTuple):
 def all_of(form: Any) -> None:
     """Every picture of every split of a dataset on disk."""
     for split in form.splits if form else ():
-        source = form.read(split).source
+        source = form.read(split)
         for label in range(len(source.counts)):
             assert all(image.shape == source.image_shape for image in source.read_class(label))
 
@@ -207,9 +206,11 @@ def archives(root: Path) -> dict[str, Kind]:
             root / "zip/images_background.zip", lambda p: all_of(omniglot.find_alphabets(p.parent, 1))
         ),
         "dataset, tar.gz": Kind(root / "tar/omniglot.tar.gz", lambda p: all_of(omniglot.find_alphabets(p.parent, 1))),
-        "dataset, zip with lists": Kind(root / "zips/mini-imagenet.zip", lambda p: all_of(ravi.find_zips(p.parent))),
+        "dataset, zip with lists": Kind(
+            root / "zips/mini-imagenet.zip", lambda p: all_of(mini_imagenet.find_zips(p.parent))
+        ),
         "dataset, pickle": Kind(
-            root / "cache/mini-imagenet-cache-val.pkl", lambda p: all_of(pickles.find_cache(p.parent))
+            root / "cache/mini-imagenet-cache-val.pkl", lambda p: all_of(mini_imagenet.find_cache(p.parent))
         ),
         "dataset, labels": Kind(root / "npz/val_labels.pkl", lambda p: all_of(tiered.find_npz(p.parent))),
         "dataset, npz": Kind(root / "npz/val_images.npz", lambda p: all_of(tiered.find_npz(p.parent))),

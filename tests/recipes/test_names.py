@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from recipe_names import changes, check_name, unsaid_changes, variant_of
 
 from engram.errors import EngramError
 from engram.recipes import load_recipe, loading, recipe_names
-from engram.recipes.names import changes, check_name, unsaid_changes, variant_of
 from engram.recipes.schema import digest_of
 
 RUNS = Path(__file__).parents[2] / "results" / "runs"

@@ -9,8 +9,8 @@ import pytest
 import torch
 from toy_run import RECIPE, STAGE_ONE, assert_same_end, changed, go, make_stores, on_disk
 
-from engram.data import readers
-from engram.data.readers import can_share
+from engram.data import rows as data_rows
+from engram.data.rows import can_share
 from engram.data.store import Store
 from engram.errors import EngramError
 from engram.recipes.protocols import training_protocol, training_ranges
@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     if request.param == "processes":
         if not can_share():
             pytest.skip("this system has no memory that processes can share so")
-        monkeypatch.setattr(readers, "PROCESSES", 2)
+        monkeypatch.setattr(data_rows, "PROCESSES", 2)
         monkeypatch.setattr(Ahead, "_way", lambda ahead: ByProcesses(ahead.store, None))
 
 

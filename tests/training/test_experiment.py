@@ -17,8 +17,7 @@ from engram.ledger import read_ledger, read_record, read_tasks
 from engram.models.checkpoint import load
 from engram.recipes.protocols import protocols_of
 from engram.recipes.schema import Recipe
-from engram.training.experiment import adapt, train
-from engram.training.trained_run import TrainedRun
+from engram.training.experiment import TrainedRun, adapt, train
 
 SMALL = replace(RECIPE, test=replace(RECIPE.test, n_query=(1, 2), n_sequences=5))
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource
+from engram.data.formats.form import SPLITS, Form, SplitSource, names_in
 from engram.data.formats.images import decode_image
 from engram.errors import EngramError, nearest
 from engram.files import read_text
@@ -64,7 +63,7 @@ def find_folder(root: Path, options: FolderOptions = FolderOptions()) -> Form:
         name = f"class folders with {lists[0].name}" if lists else f"class folders divided by seed {options.seed}"
     files = (*lists, *(folder for classes in splits.values() for folder in classes))
 
-    def read(split: str) -> SplitReading:
+    def read(split: str) -> SplitSource:
         return _read_split(root, split, splits[split], shape, options.crop)
 
     told = f"{shape} {options.seed} {options.fractions}" + (f" {options.crop}" if options.crop else "")
@@ -73,12 +72,7 @@ def find_folder(root: Path, options: FolderOptions = FolderOptions()) -> Form:
 
 def _entries(folder: Path) -> list[Path]:
     """What a folder holds, sorted, without hidden names."""
-    try:
-        return [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
-    except OSError as error:
-        raise EngramError(
-            f"the folder {folder} cannot be read ({error.strerror}): check the path and permissions"
-        ) from error
+    return [folder / name for name in names_in(folder) if not name.startswith(".")]
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
@@ -184,9 +178,7 @@ def class_pictures(root: Path) -> dict[str, list[Path]]:
     return {folder.name: pictures_in(folder)[0] for folder in classes}
 
 
-def _read_split(
-    root: Path, split: str, classes: list[Path], shape: tuple[int, ...], crop: float | None
-) -> SplitReading:
+def _read_split(root: Path, split: str, classes: list[Path], shape: tuple[int, ...], crop: float | None) -> SplitSource:
     if len(classes) < CLASSES_PER_SPLIT:
         raise EngramError(
             f"the {split} split of {root} has {len(classes)} of the at least {CLASSES_PER_SPLIT} classes that a "
@@ -203,5 +195,5 @@ def _read_split(
         return (decode_image(path, str(path), shape, crop) for path in images[index])
 
     counts = tuple(len(paths) for paths in images)
-    source = SplitSource(tuple(folder.name for folder in classes), counts, read_class, shape)
-    return SplitReading(source, f"{skipped} entries without an image extension were skipped" if skipped else "")
+    note = f"{skipped} entries without an image extension were skipped" if skipped else ""
+    return SplitSource(tuple(folder.name for folder in classes), counts, read_class, shape, note=note)

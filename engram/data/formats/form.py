@@ -14,7 +14,7 @@ from engram.errors import EngramError
 
 @dataclass(frozen=True)
 class SplitSource:
-    """The classes, how many images each has, and a way to read those of one class."""
+    """A split ready to be built: its classes, how many images each has, and a way to read those of one class."""
 
     class_names: tuple[str, ...]
     counts: tuple[int, ...]
@@ -24,17 +24,11 @@ class SplitSource:
     group_size: int = 1
     """Consecutive images that are variants of one original (a font, transformed); a task meets one of them at most."""
     dtype: str = "uint8"
+    note: str = ""
+    """what a person should know about it"""
 
 
 SPLITS = ("train", "val", "test")
-
-
-@dataclass(frozen=True)
-class SplitReading:
-    """One split ready to be built, and what a person should know about it ("" when there is nothing to say)."""
-
-    source: SplitSource
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class Form:
     files: tuple[Path, ...]
     """What the fingerprint covers by name, size and time: archives, lists, and the folders that hold the images."""
     splits: tuple[str, ...]
-    read: Callable[[str], SplitReading]
+    read: Callable[[str], SplitSource]
     every_file: bool = False
     """Whether the fingerprint asks every file of the folders among `files`, not only the folders themselves."""
     options: str = ""
@@ -60,7 +54,9 @@ def names_in(folder: Path) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError as error:
-        raise EngramError(f"the folder {folder} cannot be read ({error.strerror}): check its permissions") from error
+        raise EngramError(
+            f"the folder {folder} cannot be read ({error.strerror}): check the path and permissions"
+        ) from error
 
 
 def split_files(root: Path, pattern: str) -> dict[str, Path]:

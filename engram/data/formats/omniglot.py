@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from engram.data.formats.archives import ZipSet, read_tar
-from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource, names_in
+from engram.data.formats.form import SPLITS, Form, SplitSource, names_in
 from engram.data.formats.images import decode_image
 from engram.errors import EngramError
 
@@ -78,10 +78,10 @@ def _find(root: Path, choose: Callable[[Sequence[str], str], list[str]], rotatio
     name, files, collect = found
     place = f"{files[0]}:" if name == "tar archive" else f"{root}/"
 
-    def read(split: str) -> SplitReading:
+    def read(split: str) -> SplitSource:
         characters = _by_character(collect(), place)
         chosen = sorted(choose(sorted(characters), split))
-        return SplitReading(_source({key: characters[key] for key in chosen}, place, rotations))
+        return _source({key: characters[key] for key in chosen}, place, rotations)
 
     return Form(name, root, files, SPLITS, read)
 

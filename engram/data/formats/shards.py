@@ -2,7 +2,7 @@
 
 ``URL/<dataset>/<split>`` holds ``shard-00000.bin``, ... with the bytes of the images in the store's order, and
 ``manifest.json`` with the rows, size and digest of each. They are read once, one after the other, into a store of the
-cache. `engram.data.sharding` writes them.
+cache. `write_store` writes them.
 """
 
 from __future__ import annotations
@@ -12,19 +12,27 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 
-from engram.data.formats.form import SPLITS, Form, SplitReading, SplitSource
+from engram.data.formats.form import SPLITS, Form, SplitSource
 from engram.errors import EngramError
 from engram.structure import structure
+
+if TYPE_CHECKING:
+    from engram.data.store import Store
 
 MANIFEST, VERSION = "manifest.json", 1
 MOST_BYTES = 2**31
 """of a shard: it is held in memory while it is read"""
+SHARD_BYTES = 128 * 2**20
+"""of one that is written"""
 
 
 @dataclass(frozen=True)
@@ -142,9 +150,9 @@ def find_shards(url: str, image_shape: tuple[int, ...]) -> Form:
     places = {split: Shards(f"{url}/{split}") for split in SPLITS}
     found = {split: manifest for split, place in places.items() if (manifest := place.manifest())}
 
-    def read(split: str) -> SplitReading:
+    def read(split: str) -> SplitSource:
         places[split].check(found[split])
-        return SplitReading(_source(places[split], found[split]))
+        return _source(places[split], found[split])
 
     if not found:
         raise EngramError(f"there are no shards in {url}: write them with engram data DATASET --shards URL")
@@ -175,3 +183,31 @@ def _source(place: Shards, manifest: Manifest) -> SplitSource:
     return SplitSource(
         manifest.class_names, manifest.counts, read_class, manifest.image_shape, manifest.group_size, manifest.dtype
     )
+
+
+def write_store(store: Store, url: str, quiet: bool = False) -> Manifest:
+    """One store. The manifest goes first and comes last: without it there are no shards."""
+    import torch  # finding shards does without
+
+    from engram.data.store import as_bytes
+
+    place, shards = Shards(url), list[Shard]()
+    step = max(1, SHARD_BYTES // (store.n_bytes // len(store.images)))
+    starts, said = range(0, len(store.images), step), f"shards of {store.info.dataset} {store.info.split}"
+    try:
+        place.files.makedirs(place.folder, exist_ok=True)
+        if place.files.exists(f"{place.folder}/{MANIFEST}"):
+            place.files.rm_file(f"{place.folder}/{MANIFEST}")
+        console = Console(stderr=True)
+        for start in track(starts, said, console=console, disable=quiet or not console.is_terminal, transient=True):
+            rows = torch.arange(start, min(start + step, len(store.images)))
+            data, name = as_bytes(store.gather(rows)).tobytes(), f"shard-{len(shards):05d}.bin"
+            place.files.pipe_file(f"{place.folder}/{name}", data)
+            shards.append(Shard(name, len(rows), len(data), hashlib.sha256(data).hexdigest()))
+        info, dtype = store.info, str(store.images.dtype).removeprefix("torch.")
+        known = info.dataset, info.split, info.class_names, tuple(store.class_sizes.tolist()), info.group_size
+        manifest = Manifest(VERSION, *known, store.image_shape, dtype, store.digest, tuple(shards))
+        place.files.pipe_file(f"{place.folder}/{MANIFEST}", json.dumps(asdict(manifest), indent=1).encode())
+    except OSError as error:
+        raise EngramError(f"shards could not be written to {url} ({error}): write them again") from error
+    return manifest

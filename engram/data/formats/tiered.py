@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from engram.data.formats.form import Form, SplitReading, SplitSource, split_files
+from engram.data.formats.form import Form, SplitSource, split_files
 from engram.data.formats.images import decode_image, fit_array
 from engram.data.formats.lazy_arrays import LazyArray, OpenFile, Span
 from engram.data.formats.unpickling import load_dict, load_pickle
@@ -54,8 +54,8 @@ def _find(root: Path, pattern: str, name: str, open_images: Callable[[Path], tup
     labels = {split: root / f"{split}_labels.pkl" for split in images}
     files = (*images.values(), *(path for path in labels.values() if path.is_file()))
 
-    def read(split: str) -> SplitReading:
-        return SplitReading(_read_split(images[split], labels[split], open_images))
+    def read(split: str) -> SplitSource:
+        return _read_split(images[split], labels[split], open_images)
 
     return Form(name, root, files, tuple(images), read)
 
@@ -106,7 +106,7 @@ def _read_labels(path: Path, images: Path) -> tuple[np.ndarray, Sequence[Any]]:
 
 
 def _open_png(path: Path) -> tuple[int, ReadImage]:
-    images = load_pickle(path, lazy=True)
+    images = load_pickle(path)
     if not isinstance(images, list | tuple | np.ndarray):
         raise EngramError(f"{path} holds a {type(images).__name__} where a list of PNG files is needed: fetch it again")
 

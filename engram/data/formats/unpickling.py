@@ -23,7 +23,7 @@ from engram.files import open_regular
 
 NUMPY_MODULES = ("numpy.core.multiarray", "numpy._core.multiarray", "numpy.core.numeric", "numpy._core.numeric")
 LAZY_BYTES = 512
-"""of a string or of bytes that a lazy reader leaves where they are"""
+"""of a string or of bytes that are left where they are"""
 PLAIN_TYPES = {kind.__name__: kind for kind in (dict, float, frozenset, int, list, set, tuple)}
 ADMITTED_TYPES = re.compile(r"b1|[iu][1248]|f[248]|[SU]\d{1,6}|O[48]?")
 """names of array types: truth values, numbers, texts, and objects, which are those of the pickle itself"""
@@ -87,10 +87,20 @@ def _scalar(kind: _Type, data: Any = b"") -> Any:
     return _array(data, kind, (1,), "C")[0]
 
 
-class _Admitting:
-    """Descriptions of arrays and plain containers are unpickled; any other global is an `EngramError` that names it."""
+class ArrayUnpickler(pickle._Unpickler):
+    """Descriptions of arrays and plain containers are unpickled; any other global is an `EngramError` that names it.
 
-    path: Path
+    Long bytes are passed over: what comes out knows where in the file they are. It is Python's own unpickler in Python,
+    as that in C says nothing of places.
+    """
+
+    append: Callable[[Any], None]
+    read: Callable[[int], bytes]
+    _unframer: Any
+
+    def __init__(self, stream: Any, path: Path) -> None:
+        super().__init__(stream, encoding="latin1")  # Python 2 wrote array bytes as strings
+        self.path, self.stream, self.file = path, stream, OpenFile(stream)
 
     def find_class(self, module: str, name: str) -> Any:
         admitted = _admitted(module, name)
@@ -100,27 +110,6 @@ class _Admitting:
                 f"code: it was not loaded; get the file from its official source"
             )
         return admitted
-
-
-class ArrayUnpickler(_Admitting, pickle.Unpickler):
-    def __init__(self, stream: Any, path: Path) -> None:
-        super().__init__(stream, encoding="latin1")  # Python 2 wrote array bytes as strings
-        self.path = path
-
-
-class LazyUnpickler(_Admitting, pickle._Unpickler):
-    """The same, but long bytes are passed over: what comes out knows where in the file they are.
-
-    Python's own unpickler in Python, as that in C says nothing of places.
-    """
-
-    append: Callable[[Any], None]
-    read: Callable[[int], bytes]
-    _unframer: Any
-
-    def __init__(self, stream: Any, path: Path) -> None:
-        super().__init__(stream, encoding="latin1")
-        self.path, self.stream, self.file = path, stream, OpenFile(stream)
 
     def load_long(self, head: str, is_text: bool = False) -> None:
         """Bytes, or a string of Python 2, behind their length."""
@@ -185,14 +174,14 @@ def _with_arrays(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
     return known[id(value)][1]
 
 
-def load_pickle(path: Path, lazy: bool = False) -> Any:
+def load_pickle(path: Path) -> Any:
     """The arrays and containers of a pickle; keys that Python 2 or a bytes encoding left as bytes are the caller's.
 
-    With ``lazy`` the large ones stay in the file: a `LazyArray` for an array, a `Span` for bytes.
+    Large ones stay in the file: a `LazyArray` for an array, a `Span` for bytes.
     """
     try:
         with open_regular(path) as stream:
-            return _with_arrays((LazyUnpickler if lazy else ArrayUnpickler)(stream, path).load(), {})
+            return _with_arrays(ArrayUnpickler(stream, path).load(), {})
     except EngramError:
         raise
     except MemoryError as error:
@@ -202,9 +191,9 @@ def load_pickle(path: Path, lazy: bool = False) -> Any:
         raise EngramError(f"{path} cannot be read as a pickle ({reason}): fetch it again") from error
 
 
-def load_dict(path: Path, lazy: bool = False) -> dict[Any, Any]:
+def load_dict(path: Path) -> dict[Any, Any]:
     """A pickle that must be a dict, with bytes keys as text."""
-    content = load_pickle(path, lazy)
+    content = load_pickle(path)
     if not isinstance(content, Mapping):
         raise EngramError(
             f"{path} holds a {type(content).__name__} where a dict is needed: fetch it from its official source"

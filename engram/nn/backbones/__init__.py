@@ -10,8 +10,17 @@ from typing import Any
 from torch import nn
 
 from engram.errors import EngramError, nearest
-from engram.nn.backbones.conv import Conv4, Conv5, ConvBlocks, ConvSame, ConvSigned, Flatten
-from engram.nn.backbones.conv_maps import ConvMap, CovaConv, RelationConv
+from engram.nn.backbones.conv import (
+    Conv4,
+    Conv5,
+    ConvBlocks,
+    ConvMap,
+    ConvSame,
+    ConvSigned,
+    CovaConv,
+    Flatten,
+    RelationConv,
+)
 from engram.nn.backbones.efficientnet import EfficientNetLite0, EfficientNetLite1
 from engram.nn.backbones.resnet import FilmResNet12, ResNet12, ResNet12Map, ResNet18, ResNet18Map, WideResNet28
 from engram.nn.backbones.snail import SnailResNet

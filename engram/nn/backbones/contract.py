@@ -67,3 +67,9 @@ def map_shape(backbone: nn.Module, head: str) -> tuple[int, int, int]:
             f"{'x'.join(map(str, shape))}: use a backbone that keeps its map, such as resnet18_map"
         )
     return shape[0], shape[1], shape[2]
+
+
+def as_map_shape(out_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(C, h, w) of what a backbone gives; a vector (d,) is a map of one position, (d, 1, 1)."""
+    channels, height, width = out_shape if len(out_shape) == 3 else (*out_shape, 1, 1)
+    return channels, height, width

@@ -27,7 +27,7 @@ def write_flat(root: Path, classes: int = 10) -> Path:
 
 
 def names(root: Path, split: str, options: FolderOptions = FolderOptions()) -> tuple[str, ...]:  # noqa: B008
-    return find_folder(root, options).read(split).source.class_names
+    return find_folder(root, options).read(split).class_names
 
 
 def test_split_folders(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_split_folders(tmp_path: Path) -> None:
             write_class(tmp_path / split / f"{split}-{name}", images=3)
     form = find_folder(tmp_path)
     assert form.splits == ("train", "val", "test")
-    source = form.read("val").source
+    source = form.read("val")
     assert (source.class_names, source.counts) == (("validation-a", "validation-b"), (3, 3))
     images = list(source.read_class(0))
     assert [image.shape for image in images] == [(3, 84, 84)] * 3
@@ -109,8 +109,8 @@ def test_mixed_images_and_other_files(tmp_path: Path) -> None:
     (root / "README.md").write_text("beside the classes")
     reading = find_folder(root, FolderOptions(image_size=16, channels=1)).read("train")
     assert reading.note == "2 entries without an image extension were skipped"
-    assert reading.source.counts == (4, 2)
-    assert np.stack(list(reading.source.read_class(0))).shape == (4, 1, 16, 16)
+    assert reading.counts == (4, 2)
+    assert np.stack(list(reading.read_class(0))).shape == (4, 1, 16, 16)
 
 
 def test_a_bad_image_is_named(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_bad_image_is_named(tmp_path: Path) -> None:
     for number in range(6):
         (root / f"class{number}" / "zz.jpg").write_text("text")
     with pytest.raises(EngramError, match=r"class\d/zz\.jpg is not an image, whatever its name says"):
-        list(find_folder(root).read("train").source.read_class(0))
+        list(find_folder(root).read("train").read_class(0))
 
 
 def test_an_empty_class_is_named(tmp_path: Path) -> None:

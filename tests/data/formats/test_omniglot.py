@@ -71,13 +71,13 @@ def found(form: Form | None) -> Form:
 def test_all_forms_give_the_same(tree: Path, tmp_path: Path, write: Callable[[Path, Path], Path]) -> None:
     one, other = found(find_alphabets(tree, 1)), found(find_alphabets(write(tree, tmp_path / "other"), 1))
     for split in one.splits:
-        a, b = one.read(split).source, other.read(split).source
+        a, b = one.read(split), other.read(split)
         assert (a.class_names, a.counts) == (b.class_names, b.counts)
         assert np.array_equal(list(a.read_class(1)), list(b.read_class(1)))
 
 
 def test_ink_is_high_and_small(tree: Path) -> None:
-    source = found(find_alphabets(tree, 1)).read("train").source
+    source = found(find_alphabets(tree, 1)).read("train")
     images = list(source.read_class(0))
     assert images[0].shape == (1, 28, 28)
     assert images[0].dtype == np.uint8
@@ -88,7 +88,7 @@ def test_ink_is_high_and_small(tree: Path) -> None:
 
 def test_the_split_by_alphabets(tree: Path) -> None:
     form = found(find_alphabets(tree, 1))
-    names = {split: form.read(split).source.class_names for split in form.splits}
+    names = {split: form.read(split).class_names for split in form.splits}
     assert names["train"] == ("Greek/character01", "Greek/character02", "Latin/character01", "Latin/character02")
     assert names["val"] == ("Runes/character01", "Runes/character02")
     assert {name.split("/")[0] for name in names["test"]} == {"Lao", "Thai"}
@@ -96,12 +96,12 @@ def test_the_split_by_alphabets(tree: Path) -> None:
 
 def test_the_split_by_characters_with_rotations(tree: Path) -> None:
     form = found(find_rotated(tree, 5, 2))
-    names = {split: form.read(split).source.class_names for split in form.splits}
+    names = {split: form.read(split).class_names for split in form.splits}
     assert {split: len(value) for split, value in names.items()} == {"train": 20, "val": 8, "test": 12}
     characters = {split: {name.rsplit("/", 1)[0] for name in value} for split, value in names.items()}
     assert sum(len(value) for value in characters.values()) == 10
     assert len(set.union(*characters.values())) == 10  # a character and its rotations stay in one split
-    source = form.read("val").source
+    source = form.read("val")
     upright, quarter, half, three = (np.stack(list(source.read_class(index))) for index in range(4))
     assert np.array_equal(np.rot90(upright, 1, (2, 3)), quarter)
     assert np.array_equal(np.rot90(upright, 2, (2, 3)), half)
@@ -128,7 +128,7 @@ def test_damaged_archives_and_drawings_are_named(tree: Path, tmp_path: Path) -> 
     bad = tree / "images_evaluation" / "Lao" / "character01" / "0001_01.png"
     bad.write_bytes(b"")
     with pytest.raises(EngramError, match=r"the image .*Lao/character01/0001_01\.png is empty"):
-        list(found(find_alphabets(tree, 1)).read("test").source.read_class(0))
+        list(found(find_alphabets(tree, 1)).read("test").read_class(0))
 
 
 @pytest.mark.data
@@ -137,12 +137,12 @@ def test_the_real_set() -> None:
     form = find_rotated(Path(folder), 0, 0) if folder else None
     if folder is None or form is None:
         pytest.skip("ENGRAM_DATA names no folder with Omniglot")
-    source = form.read("test").source  # with 0 characters for training and validation, all are in test
+    source = form.read("test")  # with 0 characters for training and validation, all are in test
     assert len(source.class_names) == 4 * 1623
     assert set(source.counts) == {20}
     images = np.stack(list(source.read_class(0)))
     assert images.shape == (20, 1, 28, 28)
     assert 5 < images.mean() < 60  # mostly paper
-    evaluation = found(find_alphabets(Path(folder))).read("test").source
+    evaluation = found(find_alphabets(Path(folder))).read("test")
     assert len(evaluation.class_names) == 659
     assert len({name.split("/")[0] for name in evaluation.class_names}) == 20

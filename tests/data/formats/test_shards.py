@@ -9,23 +9,24 @@ from typing import Any
 from uuid import uuid4
 
 import fsspec
+import numpy as np
 import pytest
 from drawn import class_folders
 
-from engram.data import sharding
-from engram.data.datasets import check_dataset, open_split
-from engram.data.formats.shards import Shards, find_shards, url_of
-from engram.data.sharding import write_shards
+from engram.data.datasets import check_dataset, open_split, write_shards
+from engram.data.formats import shards
+from engram.data.formats.shards import Shards, find_shards, url_of, write_store
 from engram.data.store import Store, verify
 from engram.errors import EngramError
 
 ROW = 3 * 84 * 84
+STORE = Store.from_arrays(np.arange(60, dtype=np.float16).reshape(20, 3), [5] * 4, "toy", "train")
 
 
 @pytest.fixture
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A folder of six classes of four pictures; shards hold three."""
-    monkeypatch.setattr(sharding, "SHARD_BYTES", 3 * ROW)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 3 * ROW)
     monkeypatch.setenv("ENGRAM_CACHE", str(tmp_path / "cache"))
     class_folders(tmp_path / "birds", 4, tuple("abcdef"))
     return f"folder:{tmp_path / 'birds'}"
@@ -132,3 +133,27 @@ def test_one_shard_at_a_time_is_read(images: str, url: str, monkeypatch: pytest.
     monkeypatch.setattr(Shards, "read", lambda self, shard: read.append(shard.name) or whole(self, shard))
     store = open_split(f"folder:{url}", "train", quiet=True)
     assert read == [shard.name for shard in written[f"{url}/train"].shards] and isinstance(store, Store)
+
+
+def test_features_are_cut_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "SHARD_BYTES", 6 * 6)
+    url = f"memory://{uuid4().hex}"
+    manifest = write_store(STORE, url, quiet=True)
+    assert Shards(url).manifest() == manifest and manifest.dtype == "float16" and manifest.digest == STORE.digest
+    data = b"".join(Shards(url).read(shard) for shard in manifest.shards)
+    assert len(manifest.shards) == 4 and data == STORE.images.numpy().tobytes()
+
+
+def test_an_interrupted_writing_leaves_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"memory://{uuid4().hex}"
+    write_store(STORE, url, quiet=True)
+    files = type(fsspec.filesystem("memory"))
+    monkeypatch.setattr(files, "pipe_file", lambda *_: (_ for _ in ()).throw(OSError("No space left on device")))
+    with pytest.raises(EngramError, match=rf"shards could not be written to {url} \(No space left on device\)"):
+        write_store(STORE, url, quiet=True)
+    assert Shards(url).manifest() is None
+
+
+def test_a_folder_is_no_url(tmp_path: Path) -> None:
+    with pytest.raises(EngramError, match="is no URL to write shards to: give one such as s3://bucket/data"):
+        write_shards("glyphs", str(tmp_path))

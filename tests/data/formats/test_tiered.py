@@ -42,7 +42,7 @@ LABELS = {
 def test_all_tiered_forms_give_the_same(tmp_path: Path, form: str, keys: str) -> None:
     labels = {key.encode() if keys == "bytes" else key: value for key, value in LABELS.items()}
     write_tiered(tmp_path, labels, form)
-    source = found((find_png if form == "png" else find_npz)(tmp_path)).read("val").source
+    source = found((find_png if form == "png" else find_npz)(tmp_path)).read("val")
     assert (source.class_names, source.counts) == (("a", "c"), (3, 3))
     assert np.array_equal(list(source.read_class(0)), CHANNELS_FIRST[[1, 3, 4]])
     assert np.array_equal(list(source.read_class(1)), CHANNELS_FIRST[[0, 2, 5]])
@@ -50,9 +50,9 @@ def test_all_tiered_forms_give_the_same(tmp_path: Path, form: str, keys: str) ->
 
 def test_tiered_labels_without_names_and_with_twins(tmp_path: Path) -> None:
     write_tiered(tmp_path, {"labels": LABELS["label_specific"]}, "npz")
-    assert found(find_npz(tmp_path)).read("val").source.class_names == ("class000", "class002")
+    assert found(find_npz(tmp_path)).read("val").class_names == ("class000", "class002")
     dump(tmp_path / "val_labels.pkl", {**LABELS, "label_specific_str": ["crane", "b", "crane"]})
-    assert found(find_npz(tmp_path)).read("val").source.class_names == ("crane #0", "crane #2")
+    assert found(find_npz(tmp_path)).read("val").class_names == ("crane #0", "crane #2")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_tiered_labels_without_names_and_with_twins(tmp_path: Path) -> None:
 def test_bad_tiered_labels(tmp_path: Path, labels: dict[Any, Any], sentence: str) -> None:
     write_tiered(tmp_path, labels, "npz")
     with pytest.raises(EngramError, match=sentence):
-        list(found(find_npz(tmp_path)).read("val").source.read_class(0))
+        list(found(find_npz(tmp_path)).read("val").read_class(0))
 
 
 def test_tiered_files_that_are_missing_or_damaged(tmp_path: Path) -> None:
@@ -75,19 +75,19 @@ def test_tiered_files_that_are_missing_or_damaged(tmp_path: Path) -> None:
     form = found(find_npz(tmp_path))
     (tmp_path / "val_images.npz").write_bytes(b"PK nothing")
     with pytest.raises(EngramError, match=r"val_images\.npz cannot be read as an npz with 'images'"):
-        list(form.read("val").source.read_class(0))
+        list(form.read("val").read_class(0))
     np.savez(tmp_path / "val_images.npz", images=IMAGES[:, :, :, 0])
     with pytest.raises(
         EngramError, match=r"'images' of .* has the shape \(6, 84, 84\) where \(n, 84, 84, 3\) is needed"
     ):
-        list(form.read("val").source.read_class(0))
+        list(form.read("val").read_class(0))
     (tmp_path / "val_labels.pkl").unlink()
     with pytest.raises(EngramError, match=r"val_images\.npz has no val_labels\.pkl beside it"):
         form.read("val")
     dump(tmp_path / "val_images_png.pkl", [np.frombuffer(b"not a png", np.uint8)] * 6)
     dump(tmp_path / "val_labels.pkl", LABELS)
     with pytest.raises(EngramError, match=r"number 1 of .*val_images_png\.pkl is not an image"):
-        list(found(find_png(tmp_path)).read("val").source.read_class(0))
+        list(found(find_png(tmp_path)).read("val").read_class(0))
 
 
 def npz_of(path: Path, header: dict[str, Any], data: bytes, compress: bool) -> Path:

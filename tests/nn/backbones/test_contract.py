@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from engram.nn.backbones import BACKBONES, build_backbone
-from engram.nn.backbones.contract import Backbone
+from engram.nn.backbones.contract import Backbone, as_map_shape
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,7 @@ def test_a_backbone_of_the_box_fulfils_the_contract(name: str) -> None:
 
 def test_a_module_without_out_shape_does_not() -> None:
     assert not isinstance(nn.Flatten(), Backbone)
+
+
+def test_a_vector_is_a_map_of_one_position() -> None:
+    assert as_map_shape((64, 5, 4)) == (64, 5, 4) and as_map_shape((128,)) == (128, 1, 1)

@@ -1,12 +1,26 @@
-"""Plain blocks: pooling before the activation, pixels normalised on the way, odd sizes, signs, norms without gain."""
+"""Plain blocks: pooling before the activation, pixels normalised on the way, odd sizes, signs, norms without gain; maps
+with the features of the vector, and the starts of their papers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from engram.nn.backbones import build_backbone
-from engram.nn.backbones.conv import Conv4, Conv5, ConvBlock, ConvBlocks, ConvSame, ConvSigned, Flatten, ShiftNorm
+from engram.nn.backbones.conv import (
+    Conv4,
+    Conv5,
+    ConvBlock,
+    ConvBlocks,
+    ConvMap,
+    ConvSame,
+    ConvSigned,
+    CovaConv,
+    Flatten,
+    RelationConv,
+    ShiftNorm,
+)
 
 
 def test_conv4_can_end_in_96() -> None:
@@ -99,3 +113,25 @@ def test_a_norm_without_gain_is_the_ordinary_one_with_gain_one() -> None:
 def test_five_poolings_leave_four_positions_of_a_photograph() -> None:
     assert Conv5((3, 84, 84)).out_shape == (256,) and Conv5((1, 32, 32), width=8).out_shape == (8,)
     assert all(not block[0].bias and block[3].p == 0.5 for block in Conv5((1, 32, 32)).blocks)
+
+
+def test_the_map_is_the_vector_before_it_is_flattened() -> None:
+    torch.manual_seed(0)
+    vector, kept = ConvBlocks((1, 32, 32), 6).eval(), ConvMap((1, 32, 32), 6).eval()
+    kept.load_state_dict(vector.state_dict())
+    images = torch.randn(2, 1, 32, 32)
+    assert kept.out_shape == (6, 2, 2) and torch.equal(kept(images).flatten(1), vector(images))
+
+
+def test_blocks_that_do_not_pool_keep_the_size() -> None:
+    assert RelationConv((1, 28, 28), 4).out_shape == (4, 5, 5)  # 28 - 26 - 13 - 11 - 5
+    assert CovaConv((1, 28, 28), 4).out_shape == (4, 7, 7)
+
+
+def test_they_start_as_their_papers_do() -> None:
+    torch.manual_seed(0)
+    relation = [part for part in RelationConv((3, 28, 28)).modules() if isinstance(part, nn.Conv2d)]
+    assert all(not part.bias.any() for part in relation)
+    assert all(abs(part.weight.std() / (2 / (9 * 64)) ** 0.5 - 1) < 0.1 for part in relation)
+    cova = [part for part in CovaConv((3, 28, 28)).modules() if isinstance(part, nn.Conv2d)]
+    assert all(part.bias is None and abs(part.weight.std() / 0.02 - 1) < 0.1 for part in cova)

@@ -1,4 +1,4 @@
-"""What a recipe's name says of it: which keys it changes, and which its last words allow it to change.
+"""What the name of a recipe of the box says of it: which keys it changes, and which its last words allow it to change.
 
 ``mini_5w1s_10k`` is a variant of ``mini_5w1s``: the longest name of the same method that it goes on from.
 """
@@ -6,17 +6,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from engram.errors import EngramError
 from engram.recipes.loading import load_recipe, recipe_names
-from engram.recipes.schema import Recipe
+from engram.recipes.schema import ASKED, LENGTH, differences
 
-SCHEDULE = ("schedule", "schedule_step", "schedule_factor", "milestones", "milestone_factors")
-VALIDATION = ("validate_every", "validation_sequences", "validation_queries")
-ASKED = ("test.n_query", "test.n_sequences")
-"""how much is asked in the end, which every table tells with its protocol"""
-LENGTH = (*(f"train.{key}" for key in ("iterations", *SCHEDULE, *VALIDATION)), *ASKED)
 STREAM = ("data.stream_length", "train.sequences", "train.validation_sequences", "test.stream_length", ASKED[1])
 QUERIES = ("data.n_query", "data.n_query_range", "test.n_query", "train.sequences")
 LABELS = ("data.labelled_fraction", "data.drop_unlabelled", "test.labelled_fraction", "test.drop_unlabelled")
@@ -64,12 +58,6 @@ def changes(name: str) -> list[str]:
     return differences(load_recipe(name), load_recipe(plain)) if plain else []
 
 
-def differences(recipe: Recipe, other: Recipe) -> list[str]:
-    """Keys in which two recipes differ, those that only one of them has too."""
-    own, others = _flat(recipe), _flat(other)
-    return sorted(key for key in {*own, *others} if own.get(key) != others.get(key))
-
-
 def unsaid_changes(name: str) -> list[str]:
     """The changes that the words of its name do not tell; [] where they are told, or stand for a set of choices."""
     words = _ruled_words(name.removeprefix(variant_of(name)))
@@ -99,8 +87,3 @@ def _ruled_words(rest: str) -> list[str]:
     """``_depth1_10k`` -> depth1, 10k; [] where any of the words has no rule."""
     word = "|".join(SUFFIXES)
     return re.findall(rf"_({word})(?=_|$)", rest) if re.fullmatch(rf"(?:_(?:{word}))+", rest) else []
-
-
-def _flat(recipe: Recipe) -> dict[str, Any]:
-    """Every setting that decides the result under its dotted key."""
-    return {f"{table}.{key}": value for table, keys in recipe.tables().items() for key, value in keys.items()}

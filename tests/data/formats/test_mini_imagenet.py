@@ -1,4 +1,4 @@
-"""miniImageNet as images and lists, in a tree and in zips."""
+"""miniImageNet as images and lists, in a tree and in zips; and as pickles."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pickled import CHANNELS_FIRST, IMAGES, dump, found
 from PIL import Image
 
-from engram.data.formats.form import Form
-from engram.data.formats.ravi import find_tree, find_zips
+from engram.data.formats.mini_imagenet import find_cache, find_class_dict, find_tree, find_zips
 from engram.errors import EngramError
 
 LISTS = {"train": ("n01", "n02"), "val": ("n03",), "test": ("n04",)}
@@ -43,16 +43,11 @@ def write_zips(tree: Path, root: Path) -> Path:
     return root
 
 
-def found(form: Form | None) -> Form:
-    assert form is not None
-    return form
-
-
 def test_tree_and_zips_give_the_same(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "tree")
     one, other = found(find_tree(tree)), found(find_zips(write_zips(tree, tmp_path / "zips")))
     for split, labels in LISTS.items():
-        a, b = one.read(split).source, other.read(split).source
+        a, b = one.read(split), other.read(split)
         assert a.class_names == b.class_names == labels
         assert a.counts == b.counts == (3,) * len(labels)
         for index in range(len(labels)):
@@ -79,7 +74,7 @@ def test_lists_may_lie_beside_the_zips_and_folders_above_inside(tmp_path: Path) 
             archive.write(path, f"mini/images/{path.name}")
     (root / "val.csv").write_text((tree / "val.csv").read_text())
     form = found(find_zips(root))
-    assert form.read("val").source.counts == (3,)
+    assert form.read("val").counts == (3,)
     with pytest.raises(EngramError, match=r"no train\.csv in the miniImageNet zips of .*zips or beside them"):
         form.read("train")
 
@@ -137,7 +132,7 @@ def test_damaged_zips_are_named(tmp_path: Path) -> None:
         found(find_zips(root)).read("val")
     archive.write_bytes(content[:200] + b"\0" * 50 + content[250:])
     with pytest.raises(EngramError, match=r"miniimagenet-1\.zip:images/n03\d+\.jpg cannot be read \(.*CRC.*\)"):
-        list(found(find_zips(root)).read("val").source.read_class(0))
+        list(found(find_zips(root)).read("val").read_class(0))
 
 
 def test_a_damaged_image_in_a_zip_is_named(tmp_path: Path) -> None:
@@ -145,7 +140,7 @@ def test_a_damaged_image_in_a_zip_is_named(tmp_path: Path) -> None:
     (tree / "images" / "n0300000001.jpg").write_text("not an image")
     form = found(find_zips(write_zips(tree, tmp_path / "zips")))
     with pytest.raises(EngramError, match=r"miniimagenet-1\.zip:images/n0300000001\.jpg is not an image"):
-        list(form.read("val").source.read_class(0))
+        list(form.read("val").read_class(0))
 
 
 @pytest.mark.data
@@ -155,10 +150,56 @@ def test_the_real_set(split: str, classes: int, images: int) -> None:
     form = find_zips(Path(folder)) if folder else None
     if form is None:
         pytest.skip("ENGRAM_DATA names no folder with the miniImageNet zips")
-    source = form.read(split).source
+    source = form.read(split)
     assert len(source.class_names) == classes
     assert set(source.counts) == {images}
     pixels = np.stack(list(source.read_class(classes - 1)))
     assert pixels.shape == (images, 3, 84, 84)
     assert 60 < pixels.mean() < 180
     assert len(np.unique(pixels.reshape(images, -1), axis=0)) > images * 0.99  # hardly any picture twice
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_the_cache_form(tmp_path: Path, protocol: int) -> None:
+    content = {"image_data": IMAGES, "class_dict": {"n02": [3, 4, 5], "n01": np.array([2, 0, 1])}}
+    dump(tmp_path / "mini-imagenet-cache-val.pkl", content, protocol)
+    form = found(find_cache(tmp_path))
+    assert form.splits == ("val",)
+    source = form.read("val")
+    assert (source.class_names, source.counts) == (("n01", "n02"), (3, 3))
+    assert np.array_equal(list(source.read_class(0)), CHANNELS_FIRST[[2, 0, 1]])
+    assert find_class_dict(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ([1], "holds a list where a dict is needed"),
+        ({"data": 1}, r"has the keys \['data'\] where 'image_data' and 'class_dict' are needed"),
+        ({"image_data": IMAGES, "class_dict": {"a": [0, 6]}}, "names image 6 but holds 6 images"),
+        ({"image_data": IMAGES, "class_dict": {"a": [-1]}}, "names image -1 but holds 6 images"),
+        ({"image_data": IMAGES, "class_dict": [1]}, "'class_dict' of .* does not give the image numbers of each class"),
+    ],
+)
+def test_bad_caches(tmp_path: Path, content: object, sentence: str) -> None:
+    dump(tmp_path / "mini-imagenet-cache-val.pkl", content)
+    with pytest.raises(EngramError, match=sentence):
+        found(find_cache(tmp_path)).read("val")
+
+
+@pytest.mark.parametrize("below", ["", "compacted_datasets"])
+def test_the_class_dictionary_form(tmp_path: Path, below: str) -> None:
+    (tmp_path / below).mkdir(exist_ok=True)
+    content = {10: list(IMAGES[:2].astype("float32")), 9: IMAGES[2:]}
+    dump(tmp_path / below / "mini_imagenet_test.pickle", content, 2)
+    source = found(find_class_dict(tmp_path)).read("test")
+    assert (source.class_names, source.counts) == (("0009", "0010"), (4, 2))
+    assert np.array_equal(list(source.read_class(1)), CHANNELS_FIRST[:2])
+
+
+def test_a_class_dictionary_without_images(tmp_path: Path) -> None:
+    dump(tmp_path / "mini_imagenet_test.pickle", {"n01": 5})
+    with pytest.raises(
+        EngramError, match=r"class 'n01' of .*mini_imagenet_test\.pickle is a int where images are needed"
+    ):
+        found(find_class_dict(tmp_path)).read("test")
