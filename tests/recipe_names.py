@@ -9,7 +9,7 @@ import re
 
 from engram.errors import EngramError
 from engram.recipes.loading import load_recipe, recipe_names
-from engram.recipes.schema import ASKED, LENGTH, differences
+from engram.recipes.schema import ASKED, LENGTH, SCHEDULE, differences
 
 STREAM = ("data.stream_length", "train.sequences", "train.validation_sequences", "test.stream_length", ASKED[1])
 QUERIES = ("data.n_query", "data.n_query_range", "test.n_query", "train.sequences")
@@ -25,6 +25,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     r"depth\d+": ("method.n_layers",),
     r"narrow": ("method.width",),
     r"temperature": ("method.temperature",),
+    r"centred": ("method.centring",),
     r"inductive": ("method.transductive",),
     r"vote_sum": ("method.vote",),
     r"t\d+": STREAM,

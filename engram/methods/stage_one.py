@@ -16,11 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings, check_within
-from engram.nn.heads import class_means, cosine_logits, one_hot
+from engram.nn.heads import class_means, cosine_logits, follow_mean, one_hot
 from engram.nn.view import fit_view
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
-
-MOMENTUM = 0.01
 
 
 @dataclass(frozen=True)
@@ -215,13 +213,11 @@ class StageOne(EmbeddingMethod):
         scale = self.scale if self.config.learn_scale else self.config.temperature
         return cosine_logits(features, self.head.weight, scale)
 
-    @torch.no_grad()
     def _follow_mean(self, features: Tensor, turned: int) -> None:
-        """Plain average over the first 1 / momentum batches, moving average after; of upright images where some are."""
+        """Of upright images where some are."""
         if self.training:
-            self.batches_seen += 1
-            upright = self._measured(features[turned:] if turned < len(features) else features)
-            self.base_mean.lerp_(upright.mean(0), (1 / self.batches_seen).clamp(min=MOMENTUM))
+            upright = features[turned:] if turned < len(features) else features
+            follow_mean(self.base_mean, self.batches_seen, self._measured(upright))
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """log p(c | x) = log softmax_c ( t cos(z, mu_c) ),  z = (f - base mean) / |f - base mean|,  mu_c = mean z.

@@ -15,7 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import EngramError, check_settings, check_within
-from engram.nn.heads import BaseStart, class_means, cosine_logits, joint_nll, random_weights, set_aside
+from engram.nn.heads import (
+    BaseStart,
+    class_means,
+    cosine_logits,
+    follow_mean,
+    joint_nll,
+    random_weights,
+    set_aside,
+)
 from engram.types import Answers, EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 SHARPNESS = 5.0
@@ -41,6 +49,9 @@ class WdaeConfig:
     base_start: BaseStart = "random"
     """stage_one: base weights are the cosine classifier of the run in [backbone] weights and stay as they are, and
     the scale starts from stage one's where it learnt one; random: they are learnt beside the denoiser"""
+    centring: bool = False
+    """subtract the mean feature of the base classes, which is followed in training: cosines of an encoder that was
+    trained as a linear classifier tell classes apart better so"""
 
 
 def adjacency(weights: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
@@ -101,6 +112,8 @@ class Wdae(EmbeddingMethod):
     config: WdaeConfig
     base_rows = "base_weights"
     goes_whole = "class_batch"
+    base_mean: Tensor
+    batches_seen: Tensor
     card = MethodCard(
         title="wDAE",
         paper="Gidaris & Komodakis, Generating Classification Weights with GNN Denoising Autoencoders, CVPR 2019",
@@ -115,6 +128,8 @@ class Wdae(EmbeddingMethod):
             "Ours: the same; `mini_5w1s_short` has plain momentum and a cosine schedule.",
             "Encoder. Paper: WRN-28-10 at 80x80, stride 2 in all three stages. Ours: the recipe's, WRN-28-10 at 84x84 "
             "with strides 1, 2, 2.",
+            "Centring. Paper: features as they are, of an encoder trained as a cosine classifier. Ours: the same; in "
+            "the `_centred` recipes, whose encoder was trained as a linear one, minus the mean of the base classes.",
             "Step at test. Reference (ImageNet): 1.0 for 1 and 2 shots, 0.6 for 5. Ours: the same; the authors' value "
             "for miniImageNet is not known.",
             "Test. Paper: 20,000 tasks (unverified). Ours: 10,000, 15 queries per class (`mini_5w1s_short`: 2,000).",
@@ -136,11 +151,14 @@ class Wdae(EmbeddingMethod):
         self.base_weights = random_weights(config.n_base_classes, width)
         self.base_weights.requires_grad_(config.base_start == "random")
         self.scale = nn.Parameter(torch.tensor(config.scale))
+        if config.centring:
+            self.register_buffer("base_mean", torch.zeros(width))
+            self.register_buffer("batches_seen", torch.zeros(()))
         self.denoiser = Denoiser(width, config.dropout)
 
     def initial(self, episode: Episode, kept: Tensor | None = None) -> Tensor:
         """Clean weights of length 1: base classes (``kept`` (B, C); None is all), then the task's. -> (B, C + N, d)"""
-        directions = F.normalize(episode.support.flatten(2), dim=-1)
+        directions = F.normalize(self._centred(episode.support.flatten(2)), dim=-1)
         novel = class_means(directions, episode.support_labels, episode.n_way)
         weights = self.base_weights.detach()
         base = weights.expand(len(novel), -1, -1) if kept is None else weights[kept]
@@ -156,10 +174,14 @@ class Wdae(EmbeddingMethod):
             return out
         return clean + self.config.step * (F.normalize(out, dim=-1) - clean)
 
+    def _centred(self, features: Tensor) -> Tensor:
+        return features - self.base_mean if self.config.centring else features
+
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """All base classes help to put the weights right; only the columns of the task's own classes compete."""
         weights = self.denoise(self.initial(episode))[:, -episode.n_way :]
-        return Prediction(F.log_softmax(cosine_logits(episode.query.flatten(2), weights, self.scale), -1))
+        logits = cosine_logits(self._centred(episode.query.flatten(2)), weights, self.scale)
+        return Prediction(F.log_softmax(logits, -1))
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Half novel and half base cross-entropy over all columns + reconstruction (+ stage one's, where base weights
@@ -168,6 +190,9 @@ class Wdae(EmbeddingMethod):
             raise EngramError("wdae learns from base-class images too: set class_batch in [data], such as 64")
         images, ids = batch.class_batch
         base = self.backbone(images).flatten(1)
+        if self.config.centring and self.training:
+            follow_mean(self.base_mean, self.batches_seen, base)
+        base = self._centred(base)
         steps = zip(self.embed(batch.episodes), batch.answers, strict=True)
         parts = torch.stack([torch.stack(self._step(e, a, base, ids)) for e, a in steps]).mean(0)
         nll, reconstruction, accuracy = parts
@@ -185,7 +210,7 @@ class Wdae(EmbeddingMethod):
         weights = self.denoise(self.initial(episode, kept))
         target = self.base_weights.detach()[torch.cat([kept, answers.class_ids], 1)]
         gap = F.normalize(weights, dim=-1) - F.normalize(target, dim=-1)
-        logits = cosine_logits(episode.query.flatten(2), weights, self.scale)
+        logits = cosine_logits(self._centred(episode.query.flatten(2)), weights, self.scale)
         novel_nll = joint_nll(logits, kept.shape[1] + answers.query_labels)
         base_nll = joint_nll(cosine_logits(base, weights, self.scale), column[:, ids])
         right = logits[..., kept.shape[1] :].argmax(-1) == answers.query_labels

@@ -52,6 +52,20 @@ def distances(a: Tensor, b: Tensor, kind: Distance) -> Tensor:
     return 1 - F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).transpose(-1, -2)
 
 
+MOMENTUM = 0.01
+"""of a mean that is followed"""
+
+
+@torch.no_grad()
+def follow_mean(mean: Tensor, batches_seen: Tensor, features: Tensor) -> None:
+    """Take a batch into a mean in place: a plain average over the first 1 / momentum batches, a moving one after.
+
+    Shapes: (d,), (), (n, d)
+    """
+    batches_seen += 1
+    mean.lerp_(features.mean(0), (1 / batches_seen).clamp(min=MOMENTUM))
+
+
 BaseStart = Literal["random", "stage_one"]
 """What the rows of the base classes begin as: drawn from the seed, or the cosine classifier that stage one learnt."""
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from engram.errors import EngramError
-from engram.methods.stage_one import MOMENTUM, StageOne, StageOneConfig
-from engram.nn.heads import class_means
+from engram.methods.stage_one import StageOne, StageOneConfig
+from engram.nn.heads import MOMENTUM, class_means
 from engram.nn.view import fit_view
 from engram.types import Episode, TrainBatch
 

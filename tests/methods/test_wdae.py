@@ -43,6 +43,26 @@ def do_nothing(method: Wdae) -> None:
     method.denoiser.out.bias.data[FEATURES:] = -1e4
 
 
+def test_centred_answers_do_not_depend_on_where_features_lie():
+    """With the mean of the base classes far away, centring brings back what it took."""
+    given, shift = batch(), 5 * torch.ones(FEATURES)
+    (one,), (images, ids) = given.episodes, given.class_batch
+    far = replace(one, support=one.support + shift, query=one.query + shift)
+    near, moved = build(centring=True), build(centring=True)
+    with torch.no_grad():
+        for method, shown, base in ((near, one, images), (moved, far, images + shift)):
+            torch.manual_seed(1)
+            method.loss(replace(given, episodes=(shown,), class_batch=(base, ids)))
+    assert torch.allclose(moved.base_mean, near.base_mean + shift, atol=1e-5)
+    answers = near.eval().predict(one).log_probs
+    assert torch.allclose(moved.eval().predict(far).log_probs, answers, atol=1e-4)
+    assert not torch.allclose(moved.predict(one).log_probs, answers, atol=1e-2)
+    seen = near.base_mean.clone()
+    near.loss(given)
+    assert torch.equal(near.base_mean, seen), "asked, not trained"
+    assert "base_mean" not in build().state_dict()
+
+
 def test_parameter_count():
     counted = sum(p.numel() for p in Denoiser(640, 0.7).parameters())
     linear = 640 * 1920 + 1920 + 2560 * 1920 + 2560 * 1920 + 1920 + 4480 * 1280 + 1280
