@@ -45,16 +45,18 @@ class Calibration:
     """pictures of the memory it was fitted on; 0: stored constants, or none"""
     tells_strangers: float | None = None
     """area under the ROC curve of familiarity on pictures held out with and without their class; None: not measured"""
+    one_each: bool = False
+    """constants of a memory with one picture of each class, which does not tell how unlike pictures of a class are"""
 
     def says(self) -> str:
         """Where the numbers of an answer come from, in words."""
         if not self.held_out:
             if not self.familiarity:
                 return "not fitted: take it as an order, not a share"
-            return (
-                f"stored for these weights, a guess for pictures unlike theirs; from {ENOUGH} pictures on, two or more "
-                f"of a class, fitted on them"
-            )
+            guess = "stored for these weights, a guess for pictures unlike theirs"
+            if self.one_each:
+                guess = "a guess, for there is one picture of each class: stored for these weights"
+            return f"{guess}; from {ENOUGH} pictures on, two or more of a class, fitted on them"
         told = f"fitted on {self.held_out} remembered pictures, held out in turn"
         if self.tells_strangers is not None and self.tells_strangers < NO_BETTER:
             told += f"; pictures of other classes cannot be told from these (AUROC {self.tells_strangers:.2f})"
@@ -79,7 +81,7 @@ def stored(engine: Engine, n_pictures: int, n_way: int, n_asked: int = 0) -> Cal
     if not (engine.by_features and engine.familiarities):
         return Calibration(temperature)
     slope, offset = fitted_at(engine.familiarities, shots, n_way)
-    return Calibration(temperature, (slope, offset))
+    return Calibration(temperature, (slope, offset), one_each=n_pictures == n_way)
 
 
 def calibrate(

@@ -43,22 +43,32 @@ class PictureEncoder(nn.Module):
         self.image_shape = (3, image_size, image_size)
         self.name = type(module).__name__
         """as errors call it; ``timm:...``, ``hf:...`` and ``onnx:...`` are opened again by it"""
-        try:
-            with torch.no_grad():
-                seen = self.module(preprocess(torch.zeros(2, *self.image_shape, dtype=torch.uint8)))
-        except Exception as error:  # it is not our code
-            raise EngramError(
-                f"the encoder {self.name} cannot see pictures of {image_size} x {image_size} "
-                f"({type(error).__name__}: {error}): check its preprocessing and size"
-            ) from error
-        if not isinstance(seen, Tensor) or seen.ndim != 2 or len(seen) != 2:
-            given = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
-            raise EngramError(f"the encoder {self.name} gives {given} for 2 pictures where (2, features) is needed")
+        with torch.no_grad():
+            seen = self._vectors(torch.zeros(2, *self.image_shape, dtype=torch.uint8))
         self.out_shape = tuple(seen.shape[1:])
 
     def forward(self, images: Tensor) -> Tensor:
-        seen: Tensor = self.module(self.preprocess(images))
+        seen = self._vectors(images)
+        if not bool(seen.isfinite().all()):
+            raise EngramError(
+                f"the encoder {self.name} gives numbers that are not finite: check its weights and preprocessing"
+            )
         return seen.float()
+
+    def _vectors(self, images: Tensor) -> Tensor:
+        """What the module says, whose code is not ours, if that is one vector for each picture."""
+        size, n = self.image_shape[-1], len(images)
+        try:
+            seen = self.module(self.preprocess(images))
+        except Exception as error:
+            raise EngramError(
+                f"the encoder {self.name} cannot see pictures of {size} x {size} "
+                f"({type(error).__name__}: {error}): check its preprocessing and size"
+            ) from error
+        if not isinstance(seen, Tensor) or seen.ndim != 2 or len(seen) != n:
+            given = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
+            raise EngramError(f"the encoder {self.name} gives {given} for {n} pictures where ({n}, features) is needed")
+        return seen
 
     def digest(self) -> str:
         """Of what it is and of every weight; "" for a preprocessing that only Python knows."""

@@ -177,7 +177,10 @@ class FewShotClassifier(Habits):
 
     @property
     def calibration(self) -> Calibration:
-        """How sure answers may be, from what is remembered, and where that comes from."""
+        """How sure answers may be, from what is remembered, and where that comes from: `Calibration.says`.
+
+        Transductive answers depend on what is asked together: ``answer(see(X)).calibration`` is theirs.
+        """
         memory = self._known()
         if getattr(self, "_sure", (None, None))[0] is not memory:
             self._sure = memory, calibrate(self.engine_, memory.items, memory.labels, len(memory.classes))

@@ -92,6 +92,9 @@ def export(classifier: FewShotClassifier, path: Path) -> Path:
         )
     if reason := why_not(classifier.engine_):
         raise EngramError(f"this classifier cannot be exported: {reason}")
+    for package in ("onnx", "onnxscript") if path.suffix == ".onnx" else ():
+        if find_spec(package) is None:  # told before the tracing, which takes its time
+            raise EngramError(f"writing ONNX needs the package {package}: pip install onnx onnxscript, or write a .pt2")
     shape = classifier.engine_.image_shape
     example = (torch.randint(0, 256, (3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)),)
     module = FittedClassifier(classifier).eval().requires_grad_(False)
@@ -109,9 +112,6 @@ def export(classifier: FewShotClassifier, path: Path) -> Path:
 
 
 def _write_onnx(program: torch.export.ExportedProgram, path: Path, classifier: FewShotClassifier) -> None:
-    for package in ("onnx", "onnxscript"):
-        if find_spec(package) is None:
-            raise EngramError(f"writing ONNX needs the package {package}: pip install -e '.[export]', or write a .pt2")
     converted = torch.onnx.export(
         program, input_names=["images"], output_names=list(OUTPUTS), dynamo=True, verbose=False, optimize=True
     )

@@ -150,9 +150,8 @@ def answer_with(
         )
         return classifier.fit(*support_of(support), unreadable=told)
     assert model is not None
-    if engine is not None or weights is not None:
-        raise EngramError(f"{model} has its engine and weights already: leave --engine and --weights out")
     classifier = FewShotClassifier.load(model, device)
+    _check_same(model, classifier, engine, weights)
     if transductive != classifier.engine_.transductive and transductive:
         raise EngramError(f"{model} answers inductively: --transductive goes with --support")
     return classifier if reject_below is None else classifier.set_params(reject_below=reject_below)
@@ -179,19 +178,24 @@ def forget_class(model: Path, name: str) -> int:
         return len(classifier.classes_)
 
 
+def _check_same(model: Path, classifier: FewShotClassifier, engine: str | None, weights: str | None) -> None:
+    """Refuse another engine or other weights than a model was made with."""
+    own = classifier.engine_.recipe.method
+    if spellings.engine_today(engine, (own,)) not in (None, own):
+        raise EngramError(f"{model} answers with '{own}' already: leave --engine out")
+    if weights not in (None, classifier.weights):
+        raise EngramError(
+            f"{model} was made with the weights '{classifier.weights}' and what '{weights}' sees cannot be mixed "
+            f"with that: leave --weights out, or remember into another folder"
+        )
+
+
 def _remember_more(
     model: Path, support: Path, engine: str | None, weights: str | None, told: Unreadable | None
 ) -> list[tuple[str, int, int]]:
     if (model / DESCRIPTION).is_file():
         classifier = FewShotClassifier.load(model)
-        own = classifier.engine_.recipe.method
-        if spellings.engine_today(engine, (own,)) not in (None, own):
-            raise EngramError(f"{model} answers with '{own}' already: leave --engine out")
-        if weights not in (None, classifier.weights):
-            raise EngramError(
-                f"{model} was made with the weights '{classifier.weights}' and what '{weights}' sees cannot be mixed "
-                f"with that: leave --weights out, or remember into another folder"
-            )
+        _check_same(model, classifier, engine, weights)
         before = dict(zip(classifier.classes_.tolist(), classifier.memory_.counts.tolist(), strict=True))
     else:
         classifier, before = FewShotClassifier(engine, weights or DEFAULT_WEIGHTS), {}

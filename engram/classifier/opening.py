@@ -53,6 +53,8 @@ def open_engine(
 ) -> Engine:
     """``weights`` names an entry of the box, an encoder from elsewhere or a run folder, or is an encoder; ``engine`` a
     method, or None for the one that goes with the weights; ``settings`` are keywords of the method."""
+    if not isinstance(weights, str | Path | nn.Module):
+        raise EngramError(f"weights is {weights!r}, which is no name, run folder or PictureEncoder: see the guide")
     where = choose_device(device)
     boxed = box().get(str(weights))
     if (boxed and not boxed.encoder) or isinstance(weights, nn.Module) or str(weights).partition(":")[0] in FORMS:

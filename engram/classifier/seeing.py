@@ -31,12 +31,16 @@ FIND = "SELECT path FROM places WHERE digest = ?"
 TRIM = "DELETE FROM features WHERE rowid <= (SELECT max(rowid) FROM features) - ?"
 CHUNK = 64
 """pictures after which a bar moves"""
+LOOKED_AT = 16
+"""pictures that are read to see whether they are drawings, or a few more"""
 NO_DRAWINGS = "most of these pictures look like photographs, but the weights learned from drawings: use imagenet"
 
 
 def see_pictures(engine: Engine, X: Sequence[Any], unreadable: Unreadable | None = None) -> Tensor | None:
     """What an engine keeps of pictures: (n, ...), those that cannot be read told to ``unreadable`` and left out; None
     where none is left."""
+    if engine.light_ink:
+        _look_for_photographs(engine, X)
     rows: list[Tensor] = []
     chunks = (range(len(X))[start : start + CHUNK] for start in range(0, len(X), CHUNK))
     for places in watched(chunks, len(X), "pictures"):
@@ -95,8 +99,6 @@ def _chunk(engine: Engine, X: Sequence[Any], places: range, unreadable: Unreadab
     images = batches(X, engine.image_shape, unreadable=skip, crop=engine.crop, places=new)
     seen: list[Tensor] = []
     for batch in images:
-        if engine.light_ink and _far_from_drawings(batch):
-            warnings.warn(NO_DRAWINGS, EngramWarning, stacklevel=4)
         seen += engine.see(batch)
     fresh = dict(zip((place for place in new if place not in left_out), seen, strict=True))
     _keep(
@@ -106,6 +108,14 @@ def _chunk(engine: Engine, X: Sequence[Any], places: range, unreadable: Unreadab
     )
     rows |= fresh
     return [rows[place] for place in places if place in rows]
+
+
+def _look_for_photographs(engine: Engine, X: Sequence[Any]) -> None:
+    """Warn of pictures that weights of drawings do not know; also if all are in the cache, so some are read for it."""
+    places = range(0, len(X), max(1, len(X) // LOOKED_AT))
+    some = list(batches(X, engine.image_shape, unreadable=lambda *_: None, crop=engine.crop, places=places))
+    if some and _far_from_drawings(torch.cat(some)):
+        warnings.warn(NO_DRAWINGS, EngramWarning, stacklevel=4)
 
 
 def _far_from_drawings(images: Tensor) -> bool:

@@ -92,6 +92,7 @@ def suggest(
     print(answers_table([rows[place] for place in suggest(classifier, answers.seen, count)]).text())
     for place, (_, why) in enumerate(answers.unreadable):
         _left_out(place, why)
+    print(f"confidence: {answers.confidence}", file=sys.stderr)
 
 
 def _left_out(place: int, why: str) -> None:
@@ -119,7 +120,8 @@ def remember(
     with trusting_code(trust_code):
         remembered = list(remember_more(model, support, engine, weights, _left_out))
     for name, count, before in remembered:
-        print(f"{name}: {count} pictures" + (f", {count - before} of them new" if before < count and before else ""))
+        new = f", {count - before} of them new" if before < count and before else ""
+        print(f"{name}: {count} picture{'s' * (count != 1)}{new}")
 
 
 def forget(model: flags.Target, name: flags.ClassName) -> None:

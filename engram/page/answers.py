@@ -34,8 +34,10 @@ WIDTH, HEIGHT, EDGE = 900, 560, 40
 
 
 def check_page(path: Path) -> None:
-    """Only a page of answers is written over."""
+    """Only a page of answers is written over; a folder that is not there is told before any picture is read."""
     check_overwritable(path, ".html", f"<title>{TITLE}")
+    if not path.absolute().parent.is_dir():
+        raise EngramError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
 def write_page(path: Path, classifier: FewShotClassifier, answers: Answers) -> None:
@@ -68,16 +70,18 @@ def answers_page(classifier: FewShotClassifier, answers: Answers) -> str:
         )
     places = suggest(classifier, answers.seen, NEXT).tolist()
     asked = "".join(_captioned(str(answers.files[p]), _thumbnails([answers.files[p]])[0]) for p in places)
-    more = f" The first {MOST} of {len(answers.files)} pictures are shown." if len(answers.files) > MOST else ""
+    told = f"{ANSWERS} Confidence: {answers.confidence}."
+    if len(answers.files) > MOST:
+        told += f" The first {MOST} of {len(answers.files)} pictures are shown."
     sections = (
-        Section("Answers", ANSWERS + more, f"<table><tbody>{''.join(blocks)}</tbody></table>"),
+        Section("Answers", told, f"<table><tbody>{''.join(blocks)}</tbody></table>"),
         Section("What to label next", LABEL, asked),
         Section("Map of the memory", MAP, f"<figure>{map_svg(classifier, answers.classes, seen)}</figure>"),
     )
     headline = (
         f"{len(answers.files)} pictures, {len(answers.classes)} classes, {len(memory.labels)} remembered pictures"
     )
-    return render_page(TITLE, headline, sections, f"Confidence: {answers.confidence}.")
+    return render_page(TITLE, headline, sections, FOOTER)
 
 
 ANSWERS = (
@@ -85,6 +89,7 @@ ANSWERS = (
     "on the right why: the remembered pictures that it looks most like."
 )
 LABEL = "A label of these pictures would teach most about all the others, the first one most."
+FOOTER = "Written by engram predict --html. The pictures are small copies; nothing is loaded from elsewhere."
 MAP = (
     "Dots are remembered pictures, rings are those asked about; pictures that look alike lie close together. Two "
     "directions of many: the two in which the remembered pictures differ most."

@@ -46,7 +46,7 @@ def build() -> Any:
     """The page, not yet served."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before the import: Gradio would report to its makers
     if find_spec("gradio") is None:
-        raise EngramError("the page needs the package gradio: pip install -e '.[page]'")
+        raise EngramError("the page needs the package gradio: pip install gradio")
     os.environ["GRADIO_TEMP_DIR"] = str(uploads.pictures())  # its own outlives the page and is read by others
     import gradio as gr
     from gradio import queueing

@@ -42,6 +42,7 @@ def test_few_pictures_leave_the_stored_constants(engine: Engine) -> None:
     for n_way, shots in ((5, 1), (2, 4), (40, 1)):
         found = calibrate(engine, *memory(n_way, shots, 1.0), n_way)
         assert found == stored(engine, n_way * shots, n_way) and "stored for these weights" in found.says()
+        assert found.one_each == (shots == 1) == found.says().startswith("a guess, for there is one picture of each")
 
 
 def test_stated_and_true_shares_agree_on_pictures_to_come(engine: Engine) -> None:

@@ -52,6 +52,23 @@ def test_what_gives_no_vector_for_each_picture_is_refused(module: nn.Module, sen
         PictureEncoder(module, halves, 32)
 
 
+class Blind(nn.Module):
+    """Sees two pictures at a time at most, and a white one as no number."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if len(images) > 2:
+            raise RuntimeError("too many")
+        return 1 / (0.5 - images.mean((2, 3)))
+
+
+def test_what_a_module_does_later_is_told_in_one_sentence_too() -> None:
+    encoder = PictureEncoder(Blind(), halves, 32)
+    with pytest.raises(EngramError, match="Blind gives numbers that are not finite: check its weights"):
+        encoder(torch.full((1, 3, 32, 32), 255, dtype=torch.uint8))
+    with pytest.raises(EngramError, match="Blind cannot see pictures of 32 x 32 .*too many"):
+        encoder(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))
+
+
 def test_code_of_ones_own_is_refused_when_saving(tmp_path: Path) -> None:
     classifier = FewShotClassifier(weights=PictureEncoder(Colours(), halves, 32)).fit(*pictures(1))
     with pytest.raises(EngramError, match="the encoder Colours is code that is not Engram's"):

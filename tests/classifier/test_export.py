@@ -10,7 +10,7 @@ import pytest
 import torch
 from drawn import KINDS, pictures
 
-from engram.classifier import FewShotClassifier
+from engram.classifier import FewShotClassifier, export
 from engram.errors import EngramError
 
 
@@ -66,3 +66,10 @@ def test_what_cannot_be_exported_says_why(classifier: object, sentence: str, tmp
 def test_other_endings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EngramError, match=r"ends in '\.pkl' where \.onnx or \.pt2 says what to write"):
         fitted("proto_net").export(tmp_path / "screws.pkl")
+
+
+def test_a_missing_package_is_told_before_anything_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    monkeypatch.setattr(torch.export, "export", lambda *_, **__: pytest.fail("traced"))
+    with pytest.raises(EngramError, match="needs the package onnx: pip install onnx onnxscript, or write a .pt2"):
+        fitted("proto_net").export(tmp_path / "screws.onnx")

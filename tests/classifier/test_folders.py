@@ -102,7 +102,7 @@ def test_what_contradicts_a_model_is_refused(support: Path, tmp_path: Path) -> N
     for call, sentence in (
         (lambda: answering(None, None), "give either --support with class folders or --model"),
         (lambda: answering(tmp_path / "model", support), "give either --support with class folders or --model"),
-        (lambda: answering(tmp_path / "model", None, "chance"), "model has its engine and weights already"),
+        (lambda: answering(tmp_path / "model", None, "chance"), "model answers with .* already: leave --engine out"),
         (lambda: answering(tmp_path / "model", None, transductive=True), "model answers inductively"),
         (
             lambda: remember_more(tmp_path / "model", support, "chance", None),
@@ -124,6 +124,9 @@ def test_what_another_encoder_saw_is_not_mixed_in(support: Path, tmp_path: Path)
     remember_more(tmp_path / "m", support, "proto_memory", "photographs")
     with pytest.raises(EngramError, match="made with the weights 'photographs' and what 'imagenet' sees"):
         remember_more(tmp_path / "m", support, None, "imagenet")
+    with pytest.raises(EngramError, match="made with the weights 'photographs' and what 'glyphs' sees"):
+        answer_with(tmp_path / "m", None, None, "glyphs", False, None, "cpu")
+    assert answer_with(tmp_path / "m", None, None, "photographs", False, None, "cpu").weights == "photographs"
 
 
 def test_answers_say_where_their_confidence_comes_from(support: Path) -> None:

@@ -35,6 +35,7 @@ def test_every_method_is_an_engine_or_says_that_it_must_be_trained(name: str) ->
     [
         ({"engine": "proto_nett"}, "there is no method 'proto_nett'; did you mean 'proto_net'"),
         ({"weights": "photograph"}, "there are no weights 'photograph'.*did you mean 'photographs'"),
+        ({"weights": None}, "weights is None, which is no name, run folder or PictureEncoder"),
         ({"engine": "egnn"}, "'egnn' has [0-9]+ weights that must be trained first"),
         ({"engine": "runs/mine"}, "the engine 'runs/mine' is a folder: give it as weights"),
         ({"capacity": 0}, "capacity = 0 but at least 1"),

@@ -109,7 +109,8 @@ def test_bad_pictures_are_told_by_their_place(engine: Engine, tmp_path: Path) ->
         see_labelled(engine, [good[0], bad], ["a", "b"])
 
 
-def test_photographs_shown_to_weights_of_drawings_are_told() -> None:
+def test_photographs_shown_to_weights_of_drawings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGRAM_CACHE", str(tmp_path))
     rng = np.random.default_rng(0)
     drawings = np.full((4, 40, 40), 250, np.uint8)
     drawings[:, 10:30, 18:22] = 20
@@ -118,8 +119,9 @@ def test_photographs_shown_to_weights_of_drawings_are_told() -> None:
         warnings.simplefilter("error")
         see_pictures(glyphs, list(drawings))
     scenes = [np.asarray(Image.fromarray(rng.integers(0, 256, (4, 4), dtype=np.uint8)).resize((40, 40))) for _ in "123"]
-    with pytest.warns(EngramWarning, match="look like photographs, but the weights learned from drawings"):
-        see_pictures(glyphs, scenes)
+    for _ in range(2):  # again where they come from the cache
+        with pytest.warns(EngramWarning, match="look like photographs, but the weights learned from drawings"):
+            see_pictures(glyphs, scenes)
 
 
 def test_where_labelled_files_lie_as_they_were(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_remember_predict_forget(project: Project) -> None:
     assert "bolt: 2 pictures" in project.succeeds("remember", "model", "--support", "support", *FAST)
     assert "bolt: 3 pictures, 1 of them new" in project.succeeds("remember", "model", "--support", "new")
     class_folders(project.root / "more", 1, ("rivet",), seed=6)
-    assert "rivet: 1 pictures" in project.succeeds("remember", "model", "--support", "more")
+    assert "rivet: 1 picture\n" in project.succeeds("remember", "model", "--support", "more")
     assert "rivet" in project.succeeds("predict", "--model", "model", "more")
     assert "3 classes remain" in project.succeeds("forget", "model", "rivet")
     assert "rivet" not in project.succeeds("predict", "--model", "model", "--csv", "support").splitlines()[0]
@@ -89,5 +89,9 @@ def test_a_page_and_what_to_label_next(project: Project) -> None:
     assert page.startswith("<!DOCTYPE html>") and page.count("<img") == 3 + 3 * 4 + 3
     lines = project.succeeds("suggest", "--support", "support", "new", "--count", 2, "--weights", "photographs")
     assert len(lines.splitlines()) == 3 and lines.splitlines()[0].startswith("picture")
+    class_folders(project.root / "one", 1)
+    for command in ("suggest", "predict"):
+        run = project.run(command, "--support", "one", "new", "--weights", "photographs")
+        assert run.err.splitlines()[-1].startswith("confidence: a guess, for there is one picture of each class")
     run = project.run("suggest", "--support", "support", "new", "--count", 0, *FAST)
     assert run.status == 2 and "count = 0 but at least 1 picture must be suggested" in run.err

@@ -33,6 +33,7 @@ def test_answers_with_what_they_look_like_and_a_map(support: Path, tmp_path: Pat
     assert page.count("<img") == 4 + 4 * 4 + 4, "asked about, four alike for each, and all four to label"
     assert "&lt;b&gt;x.png" in page and "<b>x.png" not in page
     assert not re.search(r'(?:src|href)="(?!data:|#)', page) and "<script" not in page
+    assert f"Confidence: {answers.confidence}." in page and "stored for these weights" in answers.confidence
     assert page.count("<circle") == 6 + 4 and all(f">{kind}</text>" in page for kind in KINDS)
     (support / KINDS[0] / "00.png").write_bytes((support / KINDS[1] / "01.png").read_bytes())
     for file in (support / KINDS[1]).iterdir():
@@ -74,5 +75,7 @@ def test_only_a_page_of_answers_is_written_over(support: Path, tmp_path: Path) -
 
 def test_a_place_that_cannot_be_written_is_a_sentence(support: Path, tmp_path: Path) -> None:
     classifier = FewShotClassifier(*ENGINE).fit(*support_of(support))
+    with pytest.raises(EngramError, match="page.html cannot be written: there is no folder .*none"):
+        check_page(tmp_path / "none" / "page.html")
     with pytest.raises(EngramError, match="page.html cannot be written .*: name another file"):
         write_page(tmp_path / "none" / "page.html", classifier, ask(classifier, find_pictures([support])))

