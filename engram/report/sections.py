@@ -17,7 +17,7 @@ from typing import NamedTuple
 from engram.card import method_cards
 from engram.errors import EngramError, nearest
 from engram.report.audits import audit_lines, audit_section, audit_sections
-from engram.report.book import LEAN, OVERVIEW, SYSTEMS, Book
+from engram.report.book import LEAN, OVERVIEW, Book
 from engram.report.faults import FAULTS, faults_section, soak_figure
 from engram.report.measured import OWN, SPEED, own_section, speed_section
 from engram.report.quickstart import NAMES, quickstart_section
@@ -61,7 +61,7 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "results": Kind(results_sections(records), results),
         "audit": Kind(audit_sections(records), lambda name, runs: audit_section(name, records, runs)),
         "streams": Kind(PARTS, streams),
-        "study": Kind((*study_names(), OVERVIEW, SYSTEMS, LEAN), book.study_section),
+        "study": Kind((*study_names(), OVERVIEW, LEAN), book.study_section),
         "trials": Kind((TRIALS,), lambda name, runs: trials_section(records, runs)),
         "claims": Kind(("all",), lambda name, runs: book.claims_section()),
         "departures": Kind(method_cards(), lambda name, runs: departures_section(name)),
