@@ -13,6 +13,7 @@ from engram.ledger import Ledger, RunRecord, read_ledger, readable_tasks, record
 from engram.report.cells import Filled, fill
 from engram.report.claims import Finding, claims_table, findings
 from engram.report.costs import costs_table
+from engram.report.curves import Curve, system_curves
 from engram.report.measured import step_times
 from engram.report.rows import ResultRow, result_rows
 from engram.report.studies import comparisons_table, folded, overview_table, study_markdown
@@ -66,6 +67,11 @@ class Book:
     @cached_property
     def cells(self) -> dict[str, dict[tuple[str, str], Filled]]:
         return {name: fill(study, self.ledger, self.folder, self.lost) for name, study in self.studies.items()}
+
+    @cached_property
+    def curves(self) -> dict[str, list[Curve]]:
+        """Of each system how it was trained."""
+        return system_curves(self.studies[SYSTEMS], self.cells[SYSTEMS])
 
     @cached_property
     def findings(self) -> list[Finding]:
