@@ -54,6 +54,8 @@ class Filled:
     """runs of its recipes that are left out: their per-task results cannot be read"""
     others: tuple[Filled, ...] = ()
     """the same cell as other recipes of it fill it: for comparisons over equally many iterations"""
+    beside: tuple[Filled, ...] = ()
+    """the same cell as recipes fill it that the published figure is set beside, such as one trained as the reference"""
 
     @property
     def iterations(self) -> int:
@@ -158,13 +160,22 @@ def _recorded(blank: Filled, ledger: Ledger, absent: Mapping[str, str]) -> Fille
     cell, found = blank.cell, []
     tries: list[tuple[str, ScaleName]] = [(cell.recipe, "paper"), *((n, "short") for n in cell.short)]
     for name, scale in [*tries, (cell.recipe, "short")]:
-        recipe = recipe_called(name) if name and name not in absent else None
-        if recipe and (answers := ledger.answers(recipe, tuple(sorted(cell.ask.items())), scale)):
-            as_paper = _of_same_tasks({s: ledger.asked_as(given[0], cell.paper_ask) for s, given in answers.items()})
-            clean = _of_same_tasks({s: _cleanly(given[0], ledger) for s, given in answers.items()})
-            filled = replace(blank, recipe=recipe, scale=scale, answers=answers, as_paper=as_paper, clean=clean)
-            found.append(replace(filled, audit=ledger.audit(recipe), centroid=_centroid(filled, ledger)))
-    return replace(found[0], others=tuple(found[1:])) if found else None
+        filled = _by_recipe(blank, name, scale, ledger) if name and name not in absent else None
+        found += [filled] if filled else []
+    beside = [_by_recipe(blank, name, "short", ledger) for name in cell.beside if name not in absent]
+    shown = [*found, *filter(None, beside)][:1]
+    return replace(shown[0], others=tuple(found[1:]), beside=tuple(filter(None, beside))) if shown else None
+
+
+def _by_recipe(blank: Filled, name: str, scale: ScaleName, ledger: Ledger) -> Filled | None:
+    """The cell as one recipe fills it."""
+    cell, recipe = blank.cell, recipe_called(name)
+    if not (answers := ledger.answers(recipe, tuple(sorted(cell.ask.items())), scale)):
+        return None
+    as_paper = _of_same_tasks({s: ledger.asked_as(given[0], cell.paper_ask) for s, given in answers.items()})
+    clean = _of_same_tasks({s: _cleanly(given[0], ledger) for s, given in answers.items()})
+    filled = replace(blank, recipe=recipe, scale=scale, answers=answers, as_paper=as_paper, clean=clean)
+    return replace(filled, audit=ledger.audit(recipe), centroid=_centroid(filled, ledger))
 
 
 def _of_same_tasks(answers: Mapping[int, Answer | None]) -> dict[int, Answer]:

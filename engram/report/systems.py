@@ -16,7 +16,7 @@ from engram.report.cells import CellMap, Filled, other_training
 from engram.report.notes import Notes
 from engram.report.rows import linked
 from engram.report.table import Column, Table, headed, percent
-from engram.report.verdicts import VERDICT_NOTE, against_centroid, against_paper, sheet_backbone, verdict
+from engram.report.verdicts import VERDICT_NOTE, against_centroid, against_paper, like_paper, sheet_backbone, verdict
 from engram.studies.jobs import recipe_called
 from engram.studies.schema import Cell, Row, Study
 
@@ -38,7 +38,8 @@ def systems_tables(study: Study, cells: CellMap, runs: str) -> str:
     """A table for each column of the study, how many reach the published figure, and notes of all of them."""
     notes, parts = Notes(), list[str]()
     for column in study.columns:
-        lines = [SystemLine(row, cells[row.label, column]) for row in study.rows if (row.label, column) in cells]
+        found = [(row, cells[row.label, column]) for row in study.rows if (row.label, column) in cells]
+        lines = [SystemLine(row, like_paper(cell)) for row, cell in found]
         texts = {line.row.label: line.texts(runs, notes) for line in lines}
         columns = [_column(name, number, texts) for number, name in enumerate(COLUMNS)]
         parts.append(Table(columns, headed(lines, attrgetter("row.group")), title=f"**{column}**").markdown())
@@ -153,7 +154,7 @@ def lean_systems_table(study: Study, cells: CellMap, runs: str) -> str:
     rows = {row.label: row for row in study.rows}
     found = [cells[label, "1-shot"] for label in rows if (label, "1-shot") in cells and label not in VARIANTS]
     notes, pages = Notes(), f"{runs.removesuffix('results/runs')}docs/methods"
-    lines = [SystemLine(rows[cell.row], cell) for cell in found if cell.recipe and cell.cell.paper]
+    lines = [SystemLine(rows[cell.row], like_paper(cell)) for cell in found if cell.recipe and cell.cell.paper]
     texts = {line.row.label: _lean_texts(line, runs, pages, notes) for line in lines}
     names = ("System", "Published", "Ours", "Verdict")
     right = ("Published", "Ours")

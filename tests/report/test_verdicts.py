@@ -15,7 +15,7 @@ from engram.report.book import Book
 from engram.report.cells import Filled
 from engram.report.notes import Notes
 from engram.report.studies import cell_html, ours_text
-from engram.report.verdicts import against_centroid, against_paper, differing, judged, verdict
+from engram.report.verdicts import against_centroid, against_paper, differing, judged, like_paper, verdict
 
 
 def noted(cell: Filled) -> str:
@@ -179,3 +179,15 @@ def test_a_head_whose_nearest_centroid_is_not_recorded_cannot_be_told(tmp_path: 
     made = encoder(tmp_path, 0.2, **changes)
     found = verdict(head(tmp_path, 0.6, changes.get("trained_by", made.run_id)))
     assert found.kind == "open" and found.words.startswith("cannot be told: nearest centroid")
+
+
+def test_a_run_that_alone_was_trained_as_published_is_set_beside_the_figure(tmp_path: Path) -> None:
+    add_record(tmp_path, "relation_net/mini_5w1s_short", 0.2, number=1)
+    assert verdict(system(tmp_path, "Relation Net")).kind == "not comparable"
+    together = {"batch_norm": "task"}
+    add_record(tmp_path, "relation_net/mini_5w1s_reference", 0.9, ask=together, number=2, training={"iterations": 9})
+    cell = system(tmp_path, "Relation Net")
+    assert cell.recipe is not None and cell.recipe.name == "relation_net/mini_5w1s_short"  # what other tables show
+    like = like_paper(cell)
+    assert like.recipe is not None and like.recipe.name == "relation_net/mini_5w1s_reference"
+    assert like.clean == cell.clean and verdict(cell).kind == "above"
