@@ -65,6 +65,8 @@ class MethodCard:
     """The [method] key for the gradient steps in which it adapts to a task; "" where it makes one or none."""
     query_statistics: bool = False
     """A [method] key of this name says whether a task's queries are normalised together."""
+    task_norm_key: str = ""
+    """The [method] key that has the images of a task normalised together, in training and test, where it is "task"."""
     base_classes: bool = False
     """Keeps something for each class of the training split: [method] n_base_classes."""
     departures: tuple[str, ...] = ()

@@ -169,7 +169,8 @@ def test_the_card_and_config_are_declared(method: Method) -> None:
 def test_the_card_speaks_for_the_settings(method: Method) -> None:
     """Commands read and set these keys where the card says so, and nowhere else."""
     card, keys = type(method).card, {f.name for f in fields(type(method).Config)}
-    assert {card.samples_key, card.inner_steps_key} - {""} <= keys
+    assert {card.samples_key, card.inner_steps_key, card.task_norm_key} - {""} <= keys
+    assert bool(card.task_norm_key) == bool(keys & {"statistics", "batch_norm"})
     assert card.query_statistics == ("query_statistics" in keys)
     assert card.base_classes == ("n_base_classes" in keys)
     assert bool(card.samples_key) or "test_samples" not in keys

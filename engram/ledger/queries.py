@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,10 @@ T = TypeVar("T")
 Key = Callable[[T], Hashable | None]
 TASKS_DRAWN = ("n_sequences", "seed")
 """keys of a protocol that say which tasks are drawn and how many, not what a task is"""
+
+
+MADE_BY = re.compile(r"run (\S+), (?:best|step)-(\d+)")
+"""in the words for features: the run of their encoder, and the step of its weights"""
 
 
 def newest(items: Iterable[T], key: Key[T]) -> dict[Any, T]:
@@ -155,6 +160,17 @@ class Ledger:
         fitting = (other for other in self.given if agrees(other.evaluation.protocol, expected))
         return newest(fitting, lambda a: a.trainer.run_id).get(answer.trainer.run_id)
 
+    def nearest_centroid(self, answer: Answer) -> Answer | None:
+        """What nearest centroid gives on the features an answer's head was trained on, asked the same tasks.
+
+        That is how a run of stage one answers. None where the answer is of no such head, or nobody asked.
+        """
+        made = MADE_BY.search(str(answer.training.get("features") or ""))
+        if made is None:
+            return None
+        fitting = (a for a in self.given if a.record.method == "stage_one" and _same_tasks(a, answer))
+        return newest(fitting, _checkpoint).get((made[1], int(made[2])))
+
     def trainings(self, recipe: Recipe) -> dict[int, RunRecord]:
         """seed -> the newest finished training run with validation curves."""
         runs = [r for r in self.runs(recipe) if r.kind == "train" and r.curves.get("iteration")]
@@ -192,6 +208,19 @@ def conflicts(records: Sequence[RunRecord]) -> list[str]:
                 f"digest and questions but scored {figures[0]:.2f} and {figures[1]:.2f} %: the newer one counts"
             )
     return sentences
+
+
+def _same_tasks(first: Answer, second: Answer) -> bool:
+    """Whether two answers are to the same tasks, asked the same: on images or on features of them."""
+    asked = [{**DEFAULTS, **answer.evaluation.protocol, "dataset_digest": ""} for answer in (first, second)]
+    return asked[0] == asked[1] and first.evaluation.tasks_digest == second.evaluation.tasks_digest
+
+
+def _checkpoint(answer: Answer) -> tuple[str, int]:
+    """The run and the step of the weights that a run of stage one answered with."""
+    told = MADE_BY.search(str(answer.record.training.get("features") or ""))
+    step = int(told[2]) if told else answer.training.get("best_iteration", 0)
+    return answer.record.trained_by or answer.record.run_id, step
 
 
 def _digest(record: RunRecord) -> str:

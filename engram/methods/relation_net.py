@@ -83,6 +83,7 @@ class RelationNet(EmbeddingMethod):
     card = MethodCard(
         title="Relation Net",
         paper="Sung et al., Learning to Compare: Relation Network for Few-Shot Learning, CVPR 2018",
+        task_norm_key="statistics",
         departures=(
             "BatchNorm at test. Reference: statistics of the test task's own images, momentum 1. Ours: running "
             'statistics, momentum 0.1; the reference\'s habit with `statistics = "task"`.',

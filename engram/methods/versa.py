@@ -80,6 +80,7 @@ class Versa(EmbeddingMethod):
     card = MethodCard(
         title="VERSA",
         paper="Gordon et al., Meta-Learning Probabilistic Inference for Prediction, ICLR 2019",
+        task_norm_key="batch_norm",
         samples_key="test_samples",
         departures=(
             "BatchNorm. Reference: statistics of a task's supports and of its queries, each by themselves, at test "

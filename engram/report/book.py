@@ -12,14 +12,17 @@ from engram.errors import EngramError, EngramWarning
 from engram.ledger import Ledger, RunRecord, read_ledger, readable_tasks, record_path, trusted_records
 from engram.report.cells import Filled, fill
 from engram.report.claims import Finding, claims_table, findings
+from engram.report.costs import costs_table
+from engram.report.curves import Curve, system_curves
 from engram.report.measured import step_times
 from engram.report.rows import ResultRow, result_rows
-from engram.report.studies import comparisons_table, overview_table, study_table
-from engram.report.systems import lean_systems_table, systems_table
+from engram.report.studies import comparisons_table, folded, overview_table, study_markdown
+from engram.report.systems import lean_systems_table, systems_tables
 from engram.studies.claims import load_claims
 from engram.studies.schema import Study, load_study, study_names
 
-OVERVIEW, SYSTEMS, LEAN = "overview", "systems", "systems-lean"
+OVERVIEW, SYSTEMS, LEAN = "overview", "table1", "systems-lean"
+"""SYSTEMS: the study whose rows are the systems, each with a verdict"""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ class Book:
         return {name: fill(study, self.ledger, self.folder, self.lost) for name, study in self.studies.items()}
 
     @cached_property
+    def curves(self) -> dict[str, list[Curve]]:
+        """Of each system how it was trained."""
+        return system_curves(self.studies[SYSTEMS], self.cells[SYSTEMS])
+
+    @cached_property
     def findings(self) -> list[Finding]:
         return findings(load_claims(self.studies), self.cells, self.ledger)
 
@@ -74,14 +82,15 @@ class Book:
         self._tell(self._problems)
         if name == OVERVIEW:
             return overview_table(list(self.studies.values()), self.cells, "docs").markdown()
-        if name == SYSTEMS:
-            steps = step_times(self.folder.parent / "speed")
-            return systems_table(self.studies["table1"], self.cells["table1"], self.ledger, runs, steps)
         if name == LEAN:
-            return lean_systems_table(self.studies["table1"], self.cells["table1"], runs)
+            return lean_systems_table(self.studies[SYSTEMS], self.cells[SYSTEMS], runs)
         study, cells = self.studies[name], self.cells[name]
-        tables = study_table(study, cells, runs, "docs"), comparisons_table(study, cells)
-        return "\n\n".join(filter(None, (study.description, *(table.markdown() for table in tables))))
+        if name != SYSTEMS:
+            return study_markdown(study, cells, runs)
+        costs = costs_table(study, cells, self.ledger, step_times(self.folder.parent / "speed"))
+        compared = comparisons_table(study, cells).markdown()
+        parts = (study.description, systems_tables(study, cells, runs), folded("Cost and audit of each run", costs))
+        return "\n\n".join(filter(None, (*parts, compared)))
 
     def claims_section(self) -> str:
         self._tell(self._problems)

@@ -1,7 +1,4 @@
-"""The cells of a study filled from the ledger: figure, interval, scale, protocol, audit, records, or what to do.
-
-Ours is set beside the paper's: like with like, or in what the two were asked differently.
-"""
+"""The cells of a study filled from the ledger: figure, interval, scale, protocol, audit, records, or what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import numpy as np
 
 from engram.evaluation.metrics import in_last_quarter
 from engram.ledger import Answer, Ledger, RunRecord, correctness
-from engram.protocol import DEFAULTS, KEYS, NOT_DRAWN
+from engram.protocol import NOT_DRAWN
 from engram.recipes import Recipe
 from engram.recipes.schema import LENGTH, differences
 from engram.report.rows import LOST, trained_part
@@ -28,10 +25,8 @@ MOST_TOLD = 4
 """keys that a cell names one by one"""
 WORDS = {"backbone.name": "backbone", "backbone.weights": "starting weights", "train.sequences": "batch size"}
 WORDS |= {"data.n_shot": "training shots", "data.n_query": "training queries"}
-BESIDE_NOTE = (
-    "In brackets: ours minus the paper's under the paper's protocol (BatchNorm statistics, queries per class, query "
-    "order, as far as these are known); if that is not recorded, how the protocols differ."
-)
+CLEAN: Mapping[str, Any] = {"n_query": 15, "slot_order": "shuffled"}
+"""how a model is asked cleanly, beside BatchNorm that sees no other query"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +43,10 @@ class Filled:
     """seed -> answers to the protocols of the question, the first is the cell's figure"""
     as_paper: Mapping[int, Answer] = field(default_factory=dict)
     """seed -> the same weights asked as the paper's figure was, where that is recorded"""
+    clean: Mapping[int, Answer] = field(default_factory=dict)
+    """seed -> the same weights asked `CLEAN`, each query normalised without the others, where that is recorded"""
+    centroid: tuple[Answer, Answer] | None = None
+    """of a head over features: its answer to some tasks, and that of nearest centroid over the same features to them"""
     audit: RunRecord | None = None
     missing: str = ""
     command: str = ""
@@ -55,6 +54,8 @@ class Filled:
     """runs of its recipes that are left out: their per-task results cannot be read"""
     others: tuple[Filled, ...] = ()
     """the same cell as other recipes of it fill it: for comparisons over equally many iterations"""
+    beside: tuple[Filled, ...] = ()
+    """the same cell as recipes fill it that the published figure is set beside, such as one trained as the reference"""
 
     @property
     def iterations(self) -> int:
@@ -73,6 +74,16 @@ class Filled:
     @cached_property
     def estimate(self) -> Estimate | None:
         return estimate(self.values) if self.answers else None
+
+    def estimate_of(self, answers: Sequence[Answer]) -> Estimate:
+        """Of other answers than those shown, such as those asked as the paper's were."""
+        return estimate([measured(correctness(a.evaluation, self.folder), self.cell.measure) for a in answers])
+
+    @property
+    def frozen(self) -> bool:
+        """The encoder was not trained with the rest: it saw features, or kept the encoder as it was."""
+        settings = self.first[0].record.recipe["train"]
+        return bool(self.first[0].training.get("features") or settings.get("freeze_backbone"))
 
     @property
     def protocol(self) -> Mapping[str, Any]:
@@ -98,19 +109,23 @@ def scale_text(cell: Filled) -> str:
     What a short run changed beside its length is told, that its encoder was not trained with the rest (given features,
     or kept as it was), that a head was trained on features of a part of the images, and a change of the method since.
     """
-    answer, trained = cell.first[0], cell.first[0].training
-    planned = answer.record.recipe["train"]
+    planned = cell.first[0].record.recipe["train"]
     words = ["full schedule" if cell.scale == "paper" else "short"]
-    if trained.get("iterations") is not None:
+    if cell.first[0].training.get("iterations") is not None:
         done = f"{cell.iterations:,} of " if cell.iterations < planned["iterations"] else ""
         words.append(f"{done}{planned['iterations'] if done else cell.iterations:,} iterations")
-    frozen = bool(trained.get("features") or planned.get("freeze_backbone"))
-    words += ["frozen encoder"] if frozen else []
+    words += ["frozen encoder"] if cell.frozen else []
+    return ", ".join([*words, *other_training(cell)])
+
+
+def other_training(cell: Filled) -> list[str]:
+    """What else a run did otherwise than the whole schedule: settings, the images a head saw, an earlier revision."""
+    answer, words = cell.first[0], list[str]()
     if cell.scale == "short" and cell.recipe and cell.cell.recipe and cell.recipe.name != cell.cell.recipe:
-        words += _other_settings(cell.recipe, recipe_called(cell.cell.recipe), frozen)
-    words += [f"head trained on {part}"] if (part := trained_part(trained)) else []
+        words += _other_settings(cell.recipe, recipe_called(cell.cell.recipe), cell.frozen)
+    words += [f"head trained on {part}"] if (part := trained_part(answer.training)) else []
     words += [f"revision {answer.record.revision}, before a change of the method"] if answer.since else []
-    return ", ".join(words)
+    return words
 
 
 def _other_settings(recipe: Recipe, whole: Recipe, frozen: bool) -> list[str]:
@@ -145,13 +160,43 @@ def _recorded(blank: Filled, ledger: Ledger, absent: Mapping[str, str]) -> Fille
     cell, found = blank.cell, []
     tries: list[tuple[str, ScaleName]] = [(cell.recipe, "paper"), *((n, "short") for n in cell.short)]
     for name, scale in [*tries, (cell.recipe, "short")]:
-        recipe = recipe_called(name) if name and name not in absent else None
-        if recipe and (answers := ledger.answers(recipe, tuple(sorted(cell.ask.items())), scale)):
-            like = {seed: ledger.asked_as(given[0], cell.paper_ask) for seed, given in answers.items()}
-            as_paper = {seed: answer for seed, answer in like.items() if answer}
-            audit = ledger.audit(recipe)
-            found.append(replace(blank, recipe=recipe, scale=scale, answers=answers, as_paper=as_paper, audit=audit))
-    return replace(found[0], others=tuple(found[1:])) if found else None
+        filled = _by_recipe(blank, name, scale, ledger) if name and name not in absent else None
+        found += [filled] if filled else []
+    beside = [_by_recipe(blank, name, "short", ledger) for name in cell.beside if name not in absent]
+    shown = [*found, *filter(None, beside)][:1]
+    return replace(shown[0], others=tuple(found[1:]), beside=tuple(filter(None, beside))) if shown else None
+
+
+def _by_recipe(blank: Filled, name: str, scale: ScaleName, ledger: Ledger) -> Filled | None:
+    """The cell as one recipe fills it."""
+    cell, recipe = blank.cell, recipe_called(name)
+    if not (answers := ledger.answers(recipe, tuple(sorted(cell.ask.items())), scale)):
+        return None
+    as_paper = _of_same_tasks({s: ledger.asked_as(given[0], cell.paper_ask) for s, given in answers.items()})
+    clean = _of_same_tasks({s: _cleanly(given[0], ledger) for s, given in answers.items()})
+    filled = replace(blank, recipe=recipe, scale=scale, answers=answers, as_paper=as_paper, clean=clean)
+    return replace(filled, audit=ledger.audit(recipe), centroid=_centroid(filled, ledger))
+
+
+def _of_same_tasks(answers: Mapping[int, Answer | None]) -> dict[int, Answer]:
+    """Those that were asked the tasks of the last of them: seeds are averaged over the same tasks alone."""
+    given = {seed: answer for seed, answer in answers.items() if answer}
+    tasks = [answer.evaluation.tasks_digest for answer in given.values()][-1:]
+    return {seed: answer for seed, answer in given.items() if answer.evaluation.tasks_digest in tasks}
+
+
+def _cleanly(answer: Answer, ledger: Ledger) -> Answer | None:
+    """The same weights asked cleanly: a recipe that normalises queries together may have been asked otherwise too."""
+    norm = answer.evaluation.protocol.get("batch_norm")
+    clean = (norm,) if norm != "task" else ("support", "running")
+    found = (ledger.asked_as(answer, {**CLEAN, "batch_norm": how}) for how in clean)
+    return next(filter(None, found), None)
+
+
+def _centroid(cell: Filled, ledger: Ledger) -> tuple[Answer, Answer] | None:
+    asked = [*cell.as_paper.values(), *cell.clean.values(), *cell.first]
+    pairs = ((answer, ledger.nearest_centroid(answer)) for answer in asked)
+    return next(((own, other) for own, other in pairs if other), None)
 
 
 def _missing(blank: Filled, study: Study, ledger: Ledger, absent: Mapping[str, str]) -> Filled:
@@ -199,45 +244,3 @@ def comparisons(study: Study, cells: Mapping[tuple[str, str], Filled]) -> Iterat
             first, second = alike(first, second)
             if found := compare(first, second):
                 yield Compared(pair, column, first, second, found)
-
-
-@dataclass(frozen=True)
-class Beside:
-    """The figure that is set beside the paper's, and how far it lies from it."""
-
-    figure: Estimate
-    gap: Difference
-    """ours minus the paper's, with both intervals, in fractions of 1"""
-    answer: Answer
-    """where our figure stands"""
-    apart: str = ""
-    """in what the protocols differ; "" where ours was asked as the paper's, as far as it is known how that was"""
-    other: bool = False
-    """the cell shows an answer to other questions"""
-
-    @property
-    def word(self) -> str:
-        """A gap between answers to different questions is neither clear nor noise."""
-        return f"protocols differ in {self.apart}" if self.apart else self.gap.word
-
-
-def against_paper(cell: Filled) -> Beside | None:
-    """Ours minus the paper's, from the answers that were asked as the paper's where they are recorded."""
-    if cell.estimate is None or not cell.cell.paper:
-        return None
-    like, ours, answer = list(cell.as_paper.values()), cell.estimate, cell.first[-1]
-    other = not all(given in cell.first for given in like)
-    if other:
-        ours = estimate([measured(correctness(a.evaluation, cell.folder), cell.cell.measure) for a in like])
-        answer = like[-1]
-    width = float(np.hypot(ours.interval, cell.cell.interval / 100))
-    gap = Difference(ours.mean - cell.cell.paper / 100, width, False, ours.seeds)
-    return Beside(ours, gap, answer, "" if like else differing(cell.protocol, cell.cell.paper_ask), other)
-
-
-def differing(protocol: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    """``BatchNorm (task in the paper, running here) and queries per class (5 in the paper, 1 here)``"""
-    pairs = [(key, there, protocol.get(key, DEFAULTS.get(key))) for key, there in asked.items()]
-    return " and ".join(
-        f"{KEYS[key].title or key} ({there} in the paper, {here} here)" for key, there, here in pairs if there != here
-    )

@@ -23,8 +23,9 @@ VALIDATION = ("iteration", "validation_accuracy", "validation_interval")
 VERDICTS = (CONFIRMED, NOT_CONFIRMED, UNDECIDED, NOT_TESTABLE)
 NOTE = (
     "Confirmed: every deciding test shows the effect outside its 95 % interval. Not confirmed: the records show no "
-    "such effect at the scale they were run at, which the finding states. Cannot be decided: it was measured, but the "
-    "noise allows both answers. Not testable here: a record is missing, or nothing measures it."
+    "such effect at the scale they were run at, which the finding states, or an interval without the paper's "
+    "difference. Cannot be decided: it was measured, but the noise allows both answers. Not testable here: a record is "
+    "missing, or nothing measures it."
 )
 
 
@@ -77,21 +78,30 @@ def _result(test: ClaimTest, cells: Cells, ledger: Ledger) -> TestResult:
     if test.kind == "early":
         return _early(first, ledger, label)
     assert second is not None
-    return _steadier(first, second, label) if test.kind == "steadier" else _higher(first, second, label)
+    return _steadier(first, second, label) if test.kind == "steadier" else _higher(test, first, second, label)
 
 
 def _scale(*cells: Filled) -> str:
     return f" ({'; '.join(dict.fromkeys(scale_text(cell) for cell in cells))})"
 
 
-def _higher(first: Filled, second: Filled, label: str) -> TestResult:
+def _told(effect: float, interval: float, claimed: float) -> bool | None:
+    """Whether an effect is there; None where its interval holds both nothing and what is claimed, if only above 0."""
+    if effect > interval:
+        return True
+    return False if effect < -interval or effect + interval < claimed else None
+
+
+def _higher(test: ClaimTest, first: Filled, second: Filled, label: str) -> TestResult:
+    papers = first.cell.paper, second.cell.paper
+    claimed = test.claimed / 100 or ((papers[0] - papers[1]) / 100 if all(papers) else 0.0)
     first, second = alike(first, second)
     found = compare(first, second)
     assert found is not None
     columns = f"{first.row}, {first.cell.column} minus {second.cell.column}: "
     name = label or (columns if first.row == second.row else f"{first.row} minus {second.row}: ")
     words = f"{name}{found.points} points, {found.word}{'' if found.paired else ', not paired'}"
-    return TestResult(found.mean > found.interval, f"{words}{_scale(first, second)}")
+    return TestResult(_told(found.mean, found.interval, claimed), f"{words}{_scale(first, second)}")
 
 
 def _reaches(test: ClaimTest, cell: Filled, label: str) -> TestResult:
@@ -107,10 +117,12 @@ def _steadier(first: Filled, second: Filled, label: str) -> TestResult:
     if spreads[0] is None or spreads[1] is None:
         words = f"{first.row} and {second.row} have one seed each, which shows no spread"
         return TestResult(None, words, measured=False)
-    seeds = len(second.first), len(first.first)
-    shown = spreads[0] < spreads[1] and spread_ratio_is_clear(spreads[1], spreads[0], *seeds)
+    seeds = len(first.first), len(second.first)
+    smaller = spreads[0] < spreads[1] and spread_ratio_is_clear(spreads[1], spreads[0], *reversed(seeds))
+    larger = spreads[1] < spreads[0] and spread_ratio_is_clear(spreads[0], spreads[1], *seeds)
     words = f"spread over seeds {100 * spreads[0]:.2f} against {100 * spreads[1]:.2f} points"
-    return TestResult(shown, f"{label}{words}, {'clear' if shown else 'inside the noise'}{_scale(first, second)}")
+    clear = "clear" if smaller or larger else "inside the noise"
+    return TestResult(smaller or (False if larger else None), f"{label}{words}, {clear}{_scale(first, second)}")
 
 
 def _early(cell: Filled, ledger: Ledger, label: str) -> TestResult:
@@ -146,10 +158,10 @@ def _audit(test: ClaimTest, ledger: Ledger) -> TestResult:
     found = [f for f in audit.audit if f["probe"] == test.probe] if audit else []
     if not found or found[0]["effect"] is None:
         return TestResult(None, f"no audit of {test.recipe} has the probe '{test.probe}'", measured=False)
-    shown = found[0]["effect"] > found[0]["bound"]
-    return TestResult(
-        shown, f"{test.label or test.probe}: {effect_text(found[0])}, {'clear' if shown else 'inside the noise'}"
-    )
+    effect, bound = found[0]["effect"], found[0]["bound"]
+    clear = "clear" if abs(effect) > bound else "inside the noise"
+    words = f"{test.label or test.probe}: {effect_text(found[0])}, {clear}"
+    return TestResult(_told(effect, bound, test.claimed / 100), words)
 
 
 def _drawn(finding: Finding) -> str:

@@ -1,8 +1,9 @@
 """Marked sections of README, docs and model cards, rebuilt from records. No number in them is typed by hand.
 
 ``<!-- results:begin NAME -->`` ... ``<!-- results:end -->`` holds tables; so do ``audit``, ``streams``, ``study``,
-``claims`` (what the paper claims), ``trials`` (on validation classes), ``departures`` (those of a method's card),
-``own`` (pictures), ``speed``, ``scale``, ``faults`` (what was tried to break it) and ``quickstart`` (what it prints).
+``claims`` (what the paper claims), ``curve`` (how a system was trained), ``trials`` (on validation classes),
+``departures`` (those of a method's card), ``own`` (pictures), ``speed``, ``scale``, ``faults`` (what was tried to break
+it) and ``quickstart`` (what it prints).
 Each marker stands at the start of a line, so that a sentence may speak of it.
 """
 
@@ -17,7 +18,8 @@ from typing import NamedTuple
 from engram.card import method_cards
 from engram.errors import EngramError, nearest
 from engram.report.audits import audit_lines, audit_section, audit_sections
-from engram.report.book import LEAN, OVERVIEW, SYSTEMS, Book
+from engram.report.book import LEAN, OVERVIEW, Book
+from engram.report.curves import curve_figures, curve_section
 from engram.report.faults import FAULTS, faults_section, soak_figure
 from engram.report.measured import OWN, SPEED, own_section, speed_section
 from engram.report.quickstart import NAMES, quickstart_section
@@ -61,8 +63,9 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "results": Kind(results_sections(records), results),
         "audit": Kind(audit_sections(records), lambda name, runs: audit_section(name, records, runs)),
         "streams": Kind(PARTS, streams),
-        "study": Kind((*study_names(), OVERVIEW, SYSTEMS, LEAN), book.study_section),
+        "study": Kind((*study_names(), OVERVIEW, LEAN), book.study_section),
         "trials": Kind((TRIALS,), lambda name, runs: trials_section(records, runs)),
+        "curve": Kind(method_cards(), lambda name, runs: curve_section(name, book.curves, _figures(runs))),
         "claims": Kind(("all",), lambda name, runs: book.claims_section()),
         "departures": Kind(method_cards(), lambda name, runs: departures_section(name)),
         "own": Kind(OWN, lambda name, runs: own_section(name, runs, folder.parent / "own")),
@@ -71,6 +74,11 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "scale": Kind(SCALE, lambda name, runs: scale_section(name, records, runs, folder.parent / "speed")),
         "speed": Kind(SPEED, lambda name, runs: speed_section(name, records, runs, folder.parent / "speed")),
     }
+
+
+def _figures(runs: str) -> str:
+    """The way to the figures from a page of docs/ whose way to the records is ``runs``."""
+    return f"{runs.removesuffix(RUNS.as_posix()).removeprefix('../')}{FOLDER.relative_to('docs')}"
 
 
 def departures_section(name: str) -> str:
@@ -136,7 +144,7 @@ def rebuild(root: Path, check: bool) -> list[str]:
             "'<!-- results:end -->' on lines of their own where it belongs"
         )
     drawings = {**stream_figures(book.records, book.folder), **stream_picture(book.cells)}
-    drawings |= soak_figure(book.folder.parent / "speed")
+    drawings |= soak_figure(book.folder.parent / "speed") | curve_figures(book.curves)
     content |= {root / FOLDER / name: standalone(drawing) for name, drawing in drawings.items()}
     content[root / SUMMARY] = summary_csv(book.rows)
     changed = {f: t for f, t in content.items() if not f.is_file() or f.read_text(encoding="utf-8") != t}

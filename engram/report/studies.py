@@ -11,12 +11,16 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from engram.protocol import CLASS_ORDER_MARK, describe_protocol
-from engram.report.cells import BESIDE_NOTE, CellMap, Compared, Filled, against_paper, comparisons, scale_text
+from engram.report.cells import CellMap, Compared, Filled, comparisons, scale_text
+from engram.report.notes import Notes
 from engram.report.rows import file_of, linked
 from engram.report.table import Column, Table, headed, percent
+from engram.report.verdicts import BESIDE_NOTE, against_paper
 from engram.studies.schema import Row, Study
 
 DOCS, REPORT = ("docs",), ("report",)
+UNTOUCHED = ("not run", "no recipe yet", "not in the paper")
+"""what is missing of a cell that nobody has tried to fill"""
 STUDY_NOTE = (
     "Ours: accuracy in %, ± its 95 % interval over tasks and, with several seeds, over seeds. "
     f"{BESIDE_NOTE} Short: fewer iterations than the paper's schedule, not a fair test of a published figure."
@@ -24,12 +28,32 @@ STUDY_NOTE = (
 
 
 def study_table(study: Study, cells: CellMap, runs: str, place: str) -> Table[Row]:
-    """Rows and columns as in the original: on a page two columns for each, paper and ours."""
+    """Rows and columns as in the original: on a page two columns for each, paper and ours, with notes below."""
+    notes = Notes()
+    texts = {key: ours_text(cell, runs, notes) for key, cell in cells.items()} if place in DOCS else {}
     note = STUDY_NOTE
     if any(cells[k].protocol.get("slot_order") == "class-order" for k in cells):
         note += f" Class order: {CLASS_ORDER_MARK.split(': ')[1]}."
-    figures = [column for name in study.columns for column in _figures(name, cells, runs)]
-    return Table((LABEL, BACKBONE, *figures), headed(study.rows, attrgetter("group")), place, note=note)
+    figures = [column for name in study.columns for column in _figures(name, cells, texts, runs)]
+    told = "\n\n".join(filter(None, (note, notes.markdown())))
+    return Table((LABEL, BACKBONE, *figures), headed(study.rows, attrgetter("group")), place, note=told)
+
+
+def study_markdown(study: Study, cells: CellMap, runs: str) -> str:
+    """The study on a page; of one that nobody has begun the published figures alone, folded, and how to run it."""
+    if any(cell.answers or cell.missing not in UNTOUCHED for cell in cells.values()):
+        tables = study_table(study, cells, runs, "docs"), comparisons_table(study, cells)
+        return "\n\n".join(filter(None, (study.description, *(table.markdown() for table in tables))))
+    in_paper = [name for name in study.columns if any(c.cell.paper for key, c in cells.items() if key[1] == name)]
+    columns = [_paper(name, name, cells) for name in in_paper]
+    table = Table((LABEL, BACKBONE, *columns), headed(study.rows, attrgetter("group"))).markdown()
+    parts = [f"{study.description} Nothing of it is run yet: `engram reproduce {study.called}`."]
+    return "\n\n".join([*parts, *([folded("The published figures, in %", table)] if columns else [])])
+
+
+def folded(summary: str, inside: str) -> str:
+    """Markdown that a page shows on a click."""
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{inside}\n\n</details>'
 
 
 def _label(row: Row) -> str:
@@ -41,40 +65,45 @@ LABEL = Column[Row]("", lambda row: row.label + (f" ({row.note})" if row.note el
 BACKBONE = Column[Row]("Backbone", lambda row: row.backbone, places=DOCS)
 
 
-def _figures(name: str, cells: CellMap, runs: str) -> list[Column[Row]]:
-    """A column without a single figure in the paper has ours alone."""
-
-    def ours(row: Row) -> str:
-        return ours_text(cell, runs) if (cell := cells.get((row.label, name))) else ""
-
-    def paper(row: Row) -> str:
+def _paper(title: str, name: str, cells: CellMap) -> Column[Row]:
+    def figure(row: Row) -> str:
         return cell.cell.paper_text or "-" if (cell := cells.get((row.label, name))) else "-"
+
+    return Column(title, figure, right=True, places=DOCS)
+
+
+def _figures(name: str, cells: CellMap, texts: Mapping[tuple[str, str], str], runs: str) -> list[Column[Row]]:
+    """A column without a single figure in the paper has ours alone."""
 
     def drawn(row: Row) -> str:
         return cell_html(cell, runs) if (cell := cells.get((row.label, name))) else ""
 
+    def ours(row: Row) -> str:
+        return texts.get((row.label, name), "")
+
     in_paper = any(cells[key].cell.paper for key in cells if key[1] == name)
-    columns = [Column(f"{name}, paper", paper, right=True, places=DOCS)] if in_paper else []
     return [
-        *columns,
+        *([_paper(f"{name}, paper", name, cells)] if in_paper else []),
         Column(f"{name}, ours", ours, right=True, places=DOCS),
         Column(name, ours, False, REPORT, html=drawn),
     ]
 
 
-def ours_text(cell: Filled, runs: str) -> str:
-    """The figure with its link, seeds, difference and scale, or what to do."""
+def ours_text(cell: Filled, runs: str, notes: Notes) -> str:
+    """The figure with its link and its difference to the paper's, or what is missing; the rest is noted."""
     if cell.estimate is None:
-        return f"{cell.missing}: `{cell.command}`" if cell.command else cell.missing
+        return cell.missing + notes.mark(f"`{cell.command}`" if cell.command else "")
     found, figure = cell.estimate, percent(cell.estimate.mean, cell.estimate.interval)
     if found.seed_deviation is not None:
         figure += f", {found.seeds} seeds, spread {percent(found.seed_deviation)}"
-    words = linked(figure, cell.first[-1].record, runs)
+    words, apart = linked(figure, cell.first[-1].record, runs), ""
     if beside := against_paper(cell):
         like = linked(percent(beside.figure.mean, beside.figure.interval), beside.answer.record, runs)
-        words += (f", asked as in the paper {like}" if beside.other else "") + f" ({beside.gap.points}, {beside.word})"
+        words += f", asked as in the paper {like}" if beside.other else ""
+        words += f" ({beside.gap.points})" if beside.apart else f" ({beside.gap.points}, {beside.word})"
+        apart = beside.word if beside.apart else ""
     order = "**class order**" if cell.protocol.get("slot_order") == "class-order" else ""
-    return ", ".join(filter(None, (words, scale_text(cell), order, cell.without)))
+    return ", ".join(filter(None, (words, order))) + notes.mark(scale_text(cell), apart, cell.without)
 
 
 def cell_html(cell: Filled, runs: str) -> str:

@@ -1,184 +1,210 @@
-"""The systems of a study side by side: published and measured accuracy, cost of training, audit.
+"""The systems of a study side by side, a table for each column: the published figure with its protocol, ours under that
+protocol and asked cleanly, and a verdict. Cost of training and audit stand apart.
 
 The README has a short table of them: each system once, published beside ours under the same protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
-from engram.ledger import Ledger, RunRecord
 from engram.protocol import describe_protocol
-from engram.recipes import Recipe
-from engram.report.audits import verdict_text
-from engram.report.cells import BESIDE_NOTE, CellMap, Filled, against_paper
+from engram.report.cells import CellMap, Filled, other_training
+from engram.report.notes import Notes
 from engram.report.rows import linked
-from engram.report.studies import ours_text
-from engram.report.table import Column, Table, percent
-from engram.studies.schema import Row, Study
+from engram.report.table import Column, Table, headed, percent
+from engram.report.verdicts import VERDICT_NOTE, against_centroid, against_paper, like_paper, sheet_backbone, verdict
+from engram.studies.jobs import recipe_called
+from engram.studies.schema import Cell, Row, Study
 
 SYSTEMS_NOTE = (
-    "Paper: the figure in the table of the CML-BGNN paper; published: that of the system's own paper or code. "
-    f"{BESIDE_NOTE} "
-    "Milliseconds per iteration: of a step alone on the device (`benchmarks/train_step.py`); with ~, of the run itself "
-    "without validation, possibly on a shared device. Audit: the newest one of the recipe, else of the recipe named "
-    "there."
+    "Published: the figure in the table of the CML-BGNN paper, with how it was measured as far as that is known and "
+    "matters. Clean: 15 queries per class, shuffled, no query normalised with another. Trained: steps of ours of "
+    "those of the published schedule, bold over all of it; ± is a 95 % interval over tasks, and over seeds where there "
+    f"are several. {VERDICT_NOTE}"
 )
-REGIME = {
-    "history": None, "transductive": True, "statistics": "running", "query_statistics": "with_support",
-    "batch_norm": "running", "vote": "labelled",
-}  # fmt: skip
-"""settings that decide what an audit finds, with what holds where a recipe is silent"""
+OURS = "Ours"
+"""group of the paper's own rows, which are none of the systems it compares with"""
 VARIANTS = ("CML-BGNN w/o C", "CML-BGNN w/o B", "CML-BGNN, public code's choices")
 """rows of the paper's table that are no system of their own; the wide table has them"""
 CLASS_ORDER = "query order reveals the label; only to reproduce the paper"
 DASH = "\N{EN DASH}"
 
 
+def systems_tables(study: Study, cells: CellMap, runs: str) -> str:
+    """A table for each column of the study, how many reach the published figure, and notes of all of them."""
+    notes, parts = Notes(), list[str]()
+    for column in study.columns:
+        found = [(row, cells[row.label, column]) for row in study.rows if (row.label, column) in cells]
+        lines = [SystemLine(row, like_paper(cell)) for row, cell in found]
+        texts = {line.row.label: line.texts(runs, notes) for line in lines}
+        columns = [_column(name, number, texts) for number, name in enumerate(COLUMNS)]
+        parts.append(Table(columns, headed(lines, attrgetter("row.group")), title=f"**{column}**").markdown())
+    missing = list(dict.fromkeys(f"`{cell.command}`" for cell in cells.values() if cell.command))
+    todo = f"What is not run: {', '.join(missing)}." if missing else ""
+    return "\n\n".join(filter(None, (*parts, reached_text(study, cells), todo, SYSTEMS_NOTE, notes.markdown())))
+
+
+COLUMNS = (
+    "System", "Backbone, published -> ours", "Published, %", "Its protocol", "Ours, same protocol", "Ours, clean",
+    "Verdict", "Trained",
+)  # fmt: skip
+NUMBERS = ("Published, %", "Ours, same protocol", "Ours, clean")
+
+
+def _column(name: str, number: int, texts: Mapping[str, tuple[str, ...]]) -> Column[SystemLine]:
+    return Column(name, lambda line: texts[line.row.label][number], right=name in NUMBERS)
+
+
 @dataclass(frozen=True)
 class SystemLine:
-    """One system and setting of the table of systems."""
+    """One system and setting."""
 
     row: Row
-    column: str
     cell: Filled
-    ledger: Ledger
-    steps: Mapping[tuple[str, str], float]
 
-    @property
-    def recipe(self) -> Recipe | None:
-        """what answered; None where nothing has"""
-        return self.cell.recipe if self.cell.answers else None
+    def texts(self, runs: str, notes: Notes) -> tuple[str, ...]:
+        """What stands in each of `COLUMNS`, marked where there is more to know."""
+        cell = self.cell
+        return (
+            self.system("methods") + notes.mark(self.row.note),
+            self.backbone(notes),
+            (cell.cell.paper_text or DASH) + notes.mark(*_of_published(cell.cell)),
+            published_protocol(cell.cell),
+            ours_like_paper(cell, runs, notes),
+            self.clean(runs),
+            verdict(cell).words + notes.mark(_beside_centroid(cell)),
+            trained(cell) + notes.mark(*((*other_training(cell), cell.without) if cell.answers else ())),
+        )
 
-    @property
-    def costs(self) -> tuple[str, str]:
-        if self.recipe is None:
-            return "", ""
-        trainer = self.cell.first[-1].trainer
-        return cost_texts(trainer.training, self.steps.get((trainer.recipe_digest, trainer.device)), trainer.device)
+    def system(self, pages: str) -> str:
+        """Its label with a link to its page."""
+        stem = self.cell.recipe.method if self.cell.recipe else ""
+        return f"[{self.row.label}]({pages}/{stem}.md)" if stem else self.row.label
 
-    @property
-    def audit(self) -> str:
-        """What an audit found, and of which recipe where it is another: ``4 leaks``, ``clean, declared: company``."""
-        if self.recipe is None or not (audit := self.cell.audit or alike_audit(self.recipe, self.ledger)):
-            return ""
-        own = audit.recipe_today == self.recipe.name
-        return verdict_text(audit) + ("" if own else f" (`{audit.recipe_name}`)")
+    def backbone(self, notes: Notes) -> str:
+        """``WRN-28 -> resnet12_wide``; a stand-in and an encoder that was not trained with the rest are marked."""
+        cell, sheet = self.cell, sheet_backbone(self.cell)
+        if not cell.answers or cell.recipe is None:
+            return self.row.backbone
+        stands_in = cell.recipe.backbone == cell.cell.stand_in
+        return f"{self.row.backbone} -> {cell.recipe.backbone}" + notes.mark(
+            f"{cell.recipe.backbone} stands in for {sheet}" if stands_in else "",
+            "encoder trained before, then frozen" if cell.frozen else "",
+        )
+
+    def clean(self, runs: str) -> str:
+        if not (answers := list(self.cell.clean.values())):
+            return DASH
+        found = self.cell.estimate_of(answers)
+        return linked(percent(found.mean, found.interval), answers[-1].record, runs)
 
 
-def systems_table(
-    study: Study, cells: CellMap, ledger: Ledger, runs: str, steps: Mapping[tuple[str, str], float]
-) -> str:
-    """One line for each system and setting of the study that is recorded or that has a recipe to run.
+def published_protocol(cell: Cell) -> str:
+    """``1 query, BatchNorm: task``: how the published figure was measured, as far as it is known and matters."""
+    asked, words = dict(cell.paper_ask), list[str]()
+    if n_query := asked.get("n_query"):
+        words.append("1 query" if n_query == 1 else f"{n_query} queries")
+    words += [f"BatchNorm: {asked['batch_norm']}"] if "batch_norm" in asked else []
+    words += ["class order"] if asked.get("slot_order") == "class-order" else []
+    words += [] if words or not cell.paper else ["each query alone"]
+    return ", ".join([*words, *([cell.trained_on] if cell.trained_on else [])])
 
-    ``steps``: milliseconds measured alone, by digest of the recipe and device.
-    """
-    columns: tuple[Column[SystemLine], ...] = (
-        Column("System", lambda s: s.row.label),
-        Column("Backbone", lambda s: s.recipe.backbone if s.recipe else s.row.backbone),
-        Column("Protocol", lambda s: describe_protocol(s.cell.protocol, True) if s.recipe else f"5-way {s.column}"),
-        Column("Paper, %", lambda s: s.cell.cell.paper_text, right=True),
-        Column("Published, %", lambda s: s.cell.cell.published_text, right=True),
-        Column("Ours, %", lambda s: ours_text(s.cell, runs), right=True),
-        Column("Ours, 15 queries, %", lambda s: many_queries_text(s.cell) if s.recipe else "", right=True),
-        Column("ms per iteration", lambda s: s.costs[0], right=True),
-        Column("Minutes trained", lambda s: s.costs[1], right=True),
-        Column("Audit", lambda s: s.audit),
+
+def _of_published(cell: Cell) -> tuple[str, ...]:
+    other = cell.published and cell.published != cell.paper
+    return (
+        cell.paper_note,
+        f"published on {cell.trained_on}; ours on train alone" if cell.trained_on else "",
+        f"{cell.published_text} in its own paper or code" if other else "",
     )
-    lines, notes = [], []
+
+
+def _beside_centroid(cell: Filled) -> str:
+    """Of a head that counts; one that does not has it in its verdict."""
+    found = against_centroid(cell) if cell.answers and cell.frozen else None
+    if found is None or found.mean < -found.interval:
+        return ""
+    return f"the head minus nearest centroid on the same tasks and features: {found.points}"
+
+
+def reached_text(study: Study, cells: CellMap, *columns: str) -> str:
+    """``Within or above the published figure: 7 of 20 systems at 1-shot (5 within, 2 above); 1 of 5 run ...``"""
+    found = "; ".join(_reached(study, cells, column) for column in columns or study.columns)
+    return f"Within or above the published figure: {found}."
+
+
+def _reached(study: Study, cells: CellMap, column: str) -> str:
+    found: dict[str, list[Filled]] = {}
     for row in study.rows:
-        found = [(column, cells[row.label, column]) for column in study.columns if (row.label, column) in cells]
-        lines += [
-            SystemLine(row, column, cell, ledger, steps)
-            for column, cell in found
-            if cell.answers or column == study.columns[0]
-        ]
-        notes += [f"- {row.label}: {cell.cell.paper_note}." for _, cell in found[:1] if cell.cell.paper_note]
-    note = "\n\n".join([SYSTEMS_NOTE, *(["Of the published figures:", "\n".join(notes)] if notes else [])])
-    return Table(columns, lines, note=note).markdown()
-
-
-def many_queries_text(cell: Filled) -> str:
-    """With 15 queries per class: ``53.76 ± 0.48``; of several seeds each that was asked, by name; "" where none was."""
-    parts = []
-    for answer in cell.first:
-        evaluations = answer.record.evaluations
-        asked = [e.metrics for e in evaluations if e.protocol["n_query"] == 15 and e.protocol != cell.protocol]
-        seed = f", seed {answer.seed}" if len(cell.first) > 1 else ""
-        parts += [f"{percent(metrics['accuracy'], metrics['interval'])}{seed}" for metrics in asked[:1]]
-    return "; ".join(parts)
-
-
-def cost_texts(training: Mapping[str, float], alone: float | None, device: str) -> tuple[str, str]:
-    """Milliseconds per iteration, marked where they are a CPU's, and minutes; empty where a run has no such thing."""
-    iterations, seconds = training.get("iterations"), training.get("seconds")
-    if not iterations or seconds is None:
-        return "", ""
-    step = 1000 * (seconds - training.get("validation_seconds", 0.0)) / iterations
-    milliseconds = f"~{step:.1f}" if alone is None else f"{alone:.1f}"
-    return milliseconds + (" (cpu)" if device.startswith("cpu") else ""), f"{seconds / 60:.1f}"
-
-
-def alike_audit(recipe: Recipe, ledger: Ledger) -> RunRecord | None:
-    """The newest audit of the same method in the same `REGIME`, trained in the same slot order."""
-
-    def kind(settings: Mapping[str, object], order: object) -> tuple[object, ...]:
-        return order, *(settings.get(key, default) for key, default in REGIME.items())
-
-    own = kind(recipe.method_settings, recipe.data.slot_order)
-    audits = [r for r in ledger.records if (r.kind, r.status, r.method) == ("audit", "finished", recipe.method)]
-    alike = [r for r in audits if kind(r.recipe["method_settings"], r.recipe["data"]["slot_order"]) == own]
-    return alike[-1] if alike else None
+        cell = cells.get((row.label, column))
+        if row.group != OURS and cell and cell.cell.paper and cell.recipe:
+            found.setdefault(cell.recipe.method, []).append(cell)
+    run = {stem: {verdict(c).kind for c in of} for stem, of in found.items() if any(c.answers for c in of)}
+    within, above = (sum(kind in kinds for kinds in run.values()) for kind in ("within", "above"))
+    amount = f"{len(found)} systems" if len(run) == len(found) else f"{len(run)} run"
+    return f"{within + above} of {amount} at {column} ({within} within, {above} above)"
 
 
 def lean_systems_table(study: Study, cells: CellMap, runs: str) -> str:
-    """Four columns; where ours was asked otherwise than the paper's, a dash, a mark and a note, equal ones once."""
-    found = [cells[row.label, "1-shot"] for row in study.rows if (row.label, "1-shot") in cells]
-    rows = [c for c in found if c.recipe and c.cell.paper and c.row not in VARIANTS]
-    ours = {cell.row: ours_like_paper(cell, runs) for cell in rows}
-    notes = list(dict.fromkeys(note for _, note in ours.values() if note))
-
-    def system(cell: Filled) -> str:
-        page = f"{runs.removesuffix('results/runs')}docs/methods/{cell.recipe.method if cell.recipe else ''}.md"
-        return f"[{cell.row.rstrip('†')}]({page})"
-
-    def marked(cell: Filled) -> str:
-        figure, note = ours[cell.row]
-        return figure + (f" <sup>{notes.index(note) + 1}</sup>" if note else "")
-
-    columns: tuple[Column[Filled], ...] = (
-        Column("System", system),
-        Column("Published", lambda cell: cell.cell.paper_text, right=True),
-        Column("Ours", marked, right=True),
-        Column("Trained", trained),
-    )
-    return Table(
-        columns, rows, note="<br>".join(f"<sup>{n}</sup> {text}." for n, text in enumerate(notes, 1))
-    ).markdown()
+    """Four columns; what there is to know of a figure or a verdict is noted, equal notes once."""
+    rows = {row.label: row for row in study.rows}
+    found = [cells[label, "1-shot"] for label in rows if (label, "1-shot") in cells and label not in VARIANTS]
+    notes, pages = Notes(), f"{runs.removesuffix('results/runs')}docs/methods"
+    lines = [SystemLine(rows[cell.row], like_paper(cell)) for cell in found if cell.recipe and cell.cell.paper]
+    texts = {line.row.label: _lean_texts(line, runs, pages, notes) for line in lines}
+    names = ("System", "Published", "Ours", "Verdict")
+    right = ("Published", "Ours")
+    columns = [Column(name, _nth(number, texts), right=name in right) for number, name in enumerate(names)]
+    return Table(columns, lines, note=f"{reached_text(study, cells, '1-shot')}\n\n{notes.markdown()}").markdown()
 
 
-def ours_like_paper(cell: Filled, runs: str) -> tuple[str, str]:
-    """Ours asked as the paper's with a link to its record, or a dash; and what a note has to say."""
+def _nth(number: int, texts: Mapping[str, tuple[str, ...]]) -> Callable[[SystemLine], str]:
+    return lambda line: texts[line.row.label][number]
+
+
+def _lean_texts(line: SystemLine, runs: str, pages: str, notes: Notes) -> tuple[str, ...]:
+    cell, beside = line.cell, against_paper(line.cell)
+    word, _, why = verdict(cell).words.partition(": ")
+    if beside and beside.apart:
+        figure = percent(beside.figure.mean, beside.figure.interval)
+        keys = re.sub(r" \(.*?\)", "", beside.apart)
+        ours, why = DASH + notes.mark(f"{figure} with other {keys}"), ""
+    else:
+        ours = ours_like_paper(cell, runs, notes)
+    remark = CLASS_ORDER if cell.protocol.get("slot_order") == "class-order" else ""
+    known = _of_published(cell.cell)[:2] if beside and "batch_norm" not in cell.cell.paper_ask else ()
+    system, marks = line.system(pages).replace("†]", "]"), notes.mark(why, remark, *known)
+    return system, cell.cell.paper_text, ours, f"{word}{_share(cell)}{marks}"
+
+
+def _share(cell: Filled) -> str:
+    """`` (33%)``: of the published schedule, bold all of it."""
+    if not cell.answers or not cell.cell.recipe:
+        return ""
+    share = f"{100 * cell.iterations / recipe_called(cell.cell.recipe).train.iterations:.0f}%"
+    return f" (**{share}**)" if cell.scale == "paper" else f" ({share})"
+
+
+def ours_like_paper(cell: Filled, runs: str, notes: Notes) -> str:
+    """Ours asked as the paper's with a link to its record; or a dash, and the figure that there is in a note."""
     if not (beside := against_paper(cell)):
-        return DASH, ""
+        return DASH
     figure = percent(beside.figure.mean, beside.figure.interval)
-    if beside.apart:
-        return DASH, f"under another protocol, ours is {figure}: {beside.apart}"
-    return linked(figure, beside.answer.record, runs), _remark(cell)
-
-
-def _remark(cell: Filled) -> str:
-    """What to know of a published figure beyond how it was asked: other training classes, another encoder."""
-    if cell.protocol.get("slot_order") == "class-order":
-        return CLASS_ORDER
-    return cell.cell.paper_note if "batch_norm" not in cell.cell.paper_ask else ""
+    if not beside.apart:
+        return linked(figure, beside.answer.record, runs)
+    asked = describe_protocol(cell.protocol).partition(", ")[2]
+    return DASH + notes.mark(f"asked otherwise ({asked}) ours is {linked(figure, beside.answer.record, runs)}")
 
 
 def trained(cell: Filled) -> str:
-    """``20,000 steps, 22 min``; bold over the paper's whole schedule."""
+    """``20,000 of 60,000``: steps of those of the published schedule, bold over all of it; and seeds."""
     if not cell.answers:
         return ""
-    seconds = cell.first[0].training.get("seconds")
-    steps = f"{cell.iterations:,} steps" + (f", {max(1, round(seconds / 60))} min" if seconds else "")
-    return f"**{steps}**" if cell.scale == "paper" else steps
+    whole = recipe_called(cell.cell.recipe).train.iterations if cell.cell.recipe else cell.iterations
+    steps = f"{cell.iterations:,} of {whole:,}"
+    seeds = f", {len(cell.first)} seeds" if len(cell.first) > 1 else ""
+    return (f"**{steps}**" if cell.scale == "paper" else steps) + seeds

@@ -16,6 +16,7 @@ from engram.reproduction.local import run_here
 from engram.reproduction.packing import Packing, count_of, rooms_of
 from engram.reproduction.plan import Place, Plan, make_plan
 from engram.reproduction.process import Reproduced
+from engram.reproduction.still_open import show_open
 from engram.studies.checks import check_recipes
 from engram.studies.schema import ScaleName, Study, load_study, studies_called
 
@@ -52,6 +53,8 @@ def reproduce(
     console, outcome = Console(), Reproduced(plan)
     here = "one after another" if count_of(per_gpu) == 1 else "side by side as far as they fit"
     show_plan(plan, console, "in all, shared out over the cluster" if engine == "ray" else here)
+    if len(chosen) == 1:
+        show_open(chosen[0], place, console)
     packing = Packing(plan, rooms_of(place, per_gpu) if engine == "local" else [], per_gpu)
     if plan.to_run and not packing.in_turn:
         packing.show(console)

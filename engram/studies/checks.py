@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from engram.card import method_cards
 from engram.errors import EngramError, nearest
 from engram.protocol import ASKED, CHOICES
-from engram.recipes import recipe_names
+from engram.recipes import load_recipe, recipe_names
 from engram.spellings import name_today
 
 if TYPE_CHECKING:
@@ -83,6 +84,29 @@ def missing_recipes(study: Study) -> dict[str, str]:
 
 
 def check_recipes(study: Study) -> None:
-    """A study of the user's must name recipes that exist; one of the box keeps the rows of systems still to come."""
-    if study.own and (missing := missing_recipes(study)):
+    """A study of the user's must name recipes that exist; one of the box keeps the rows of systems still to come.
+
+    Every published protocol must be one that its method can follow.
+    """
+    missing = missing_recipes(study)
+    if study.own and missing:
         raise EngramError("; ".join(missing.values()))
+    for row, cell in study.cells():
+        for name in (n for n in (cell.recipe, *cell.short) if n and n not in missing):
+            if why := cannot_follow(load_recipe(name).method, cell.paper_ask):
+                raise EngramError(f"{study.where}, row '{row.label}': {why}; change paper_ask or the recipe {name}")
+
+
+def cannot_follow(method: str, asked: Mapping[str, Any]) -> str:
+    """Why a method cannot be asked as a published figure was; "" where it can, or is a class of the user's own."""
+    if (card := method_cards().get(method)) is None:
+        return ""
+    together = card.query_statistics or bool(card.task_norm_key)
+    norms = (card.batch_norm, "task") if together else (card.batch_norm,)
+    if (norm := asked.get("batch_norm", norms[0])) not in norms:
+        return f"paper_ask has batch_norm = '{norm}' but {method} normalises by {' or '.join(map(repr, norms))} alone"
+    if asked.get("test_samples") and not card.samples_key:
+        return f"paper_ask has test_samples = {asked['test_samples']} but {method} has no posterior to sample"
+    if asked.get("stream_length", 1) > 1 and not card.continual:
+        return f"paper_ask has stream_length = {asked['stream_length']} but {method} carries nothing along a stream"
+    return ""

@@ -29,6 +29,8 @@ class ClaimTest:
     probe: str = ""
     """of an audit"""
     label: str = ""
+    claimed: float = 0.0
+    """points that the paper claims, where they are not the difference of its two figures"""
     decides: bool = True
 
 

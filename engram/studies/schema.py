@@ -49,6 +49,10 @@ class Cell:
     published_interval: float = 0.0
     paper_note: str = ""
     """what to know of the published figure"""
+    trained_on: str = ""
+    """classes that the published model was trained on, where they are more than those of the training split"""
+    stand_in: str = ""
+    """backbone that counts as equal to the published one, which is larger than can be trained here"""
     beside: tuple[str, ...] = ()
     """further recipes that the figure is set beside; the study runs none of them"""
     paper_ask: dict[str, Any] = field(default_factory=dict)

@@ -33,12 +33,13 @@ def test_a_row_without_its_per_task_results_says_so_and_the_others_stand(tmp_pat
     (runs / lost.evaluations[0].tasks_file).unlink()
     rebuild(tmp_path, False)
     rows = (tmp_path / "README.md").read_text().splitlines()
-    assert f"run {lost.run_id} is left out, per-task results cannot be read" in next(r for r in rows if "| GNN |" in r)
-    assert "(results/runs/tpn.mini_5w1s_short." in next(r for r in rows if "| TPN |" in r)
+    assert f"run {lost.run_id} is left out, per-task results cannot be read" in next(r for r in rows if "| [GNN]" in r)
+    assert "(results/runs/tpn.mini_5w1s_short." in next(r for r in rows if "| [TPN]" in r)
     add_record(runs, "gnn/mini_5w1s_short", 0.4, number=3)
     rebuild(tmp_path, False)
-    (row,) = (r for r in (tmp_path / "README.md").read_text().splitlines() if "| GNN |" in r)
-    assert "20260101-000003" in row and f"run {lost.run_id} is left out" in row  # another answers: both are told
+    text = (tmp_path / "README.md").read_text()
+    row = next(r for r in text.splitlines() if "| [GNN]" in r)
+    assert "20260101-000003" in row and f"</sup> run {lost.run_id} is left out" in text
 
 
 def test_an_edited_record_is_named_and_in_no_table(tmp_path: Path) -> None:

@@ -7,17 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from study_ledger import add_record, cells_of
 
-from engram.ledger import record_path, trusted_records
-from engram.recipes import load_recipe
-from engram.report.book import Book
-from engram.report.cells import Filled, against_paper, alike, compare, differing, measured, scale_text
+from engram.ledger import record_path, trusted_records, write_record
+from engram.report.cells import alike, compare, measured, scale_text
 from engram.report.report_page import write_report
 from engram.report.results import results_table
 from engram.report.rows import result_rows
-from engram.report.studies import cell_html, comparisons_table, ours_text
+from engram.report.studies import comparisons_table
 from engram.studies import load_study
 
 PUBLIC = "cml_bgnn/mini_5w1s_public"
@@ -107,64 +104,21 @@ def test_measures_of_a_stream(tmp_path: Path) -> None:
     assert last.mean - first.mean > 0.25
 
 
-MAML = "maml/mini_5w1s_20k"
+def test_a_cell_knows_its_weights_asked_cleanly_over_the_same_tasks(tmp_path: Path) -> None:
+    one = add_record(tmp_path, "egnn/mini_5w1s", 0.6, seed=111, number=1)
+    cell = cells_of(tmp_path, "table1")["EGNN†", "1-shot"]
+    assert cell.protocol["n_query"] == 1 and [a.evaluation.protocol["n_query"] for a in cell.clean.values()] == [15]
+    assert cell.clean[111].record.run_id == one.run_id
+    other = add_record(tmp_path, "egnn/mini_5w1s", 0.6, seed=222, number=2)
+    assert list(cells_of(tmp_path, "table1")["EGNN†", "1-shot"].clean) == [111, 222]
+    many = [replace(e, tasks_digest="others") if e.protocol["n_query"] == 15 else e for e in other.evaluations]
+    write_record(tmp_path, replace(other, run_id="20260101-000003-aaaaaa", evaluations=many))
+    assert list(cells_of(tmp_path, "table1")["EGNN†", "1-shot"].clean) == [222]  # never averaged over other tasks
 
 
-def maml_cell(folder: Path) -> Filled:
-    return Book(folder).cells["table1"]["MAML", "1-shot"]
-
-
-def ask_transductively(folder: Path, accuracy: float, trained_by: str, number: int, **ask: object) -> None:
-    """The same weights asked as `engram bench --query-statistics queries` asks them."""
-    recipe = load_recipe(MAML)
-    changed = replace(recipe, method_settings={**recipe.method_settings, "query_statistics": "queries"})
-    add_record(folder, changed, accuracy, ask={"batch_norm": "task", **ask}, number=number, trained_by=trained_by)
-
-
-def test_another_regime_is_named_and_never_called_clear(tmp_path: Path) -> None:
-    add_record(tmp_path, MAML, 0.2, training={"iterations": 20_000})  # the paper has 48.70, queries together
-    found = against_paper(maml_cell(tmp_path))
-    assert found is not None and found.gap.mean < -found.gap.interval and not found.other
-    assert found.word == "protocols differ in BatchNorm (task in the paper, running here)"
-    assert "clear" not in ours_text(maml_cell(tmp_path), "runs")
-    assert "protocols differ in BatchNorm" in cell_html(maml_cell(tmp_path), "runs")
-
-
-def test_the_same_weights_asked_as_the_paper_are_set_beside_it(tmp_path: Path) -> None:
-    trained = add_record(tmp_path, MAML, 0.2, number=1, training={"iterations": 20_000})
-    ask_transductively(tmp_path, 0.1, "another run", 2, n_query=1)
-    ask_transductively(tmp_path, 0.1, trained.run_id, 3, n_query=15)
-    assert "protocols differ" in ours_text(maml_cell(tmp_path), "runs")  # other weights, other queries per class
-    ask_transductively(tmp_path, 0.48, trained.run_id, 4, n_query=1)
-    found = against_paper(maml_cell(tmp_path))
-    assert found is not None and found.other
-    assert found.figure.mean == pytest.approx(found.answer.evaluation.metrics["accuracy"])
-    assert found.gap.mean == pytest.approx(found.figure.mean - 0.4870) and found.word == "inside the noise"
-    text = ours_text(maml_cell(tmp_path), "runs")
-    assert f"asked as in the paper [{100 * found.figure.mean:.2f}" in text and "20260101-000004" in text
-    assert f"asked so {100 * found.figure.mean:.2f}" in cell_html(maml_cell(tmp_path), "runs")
-
-
-def test_the_queries_of_the_paper_are_chosen_from_one_record(tmp_path: Path) -> None:
-    record = add_record(tmp_path, "tpn/mini_5w1s_short", 0.5)  # asked with 1 and with 15, as its paper
-    cell = Book(tmp_path).cells["table1"]["TPN", "1-shot"]
-    found = against_paper(cell)
-    many = next(e for e in record.evaluations if e.protocol["n_query"] == 15)
-    assert cell.protocol["n_query"] == 1 and found is not None and found.other
-    assert found.figure.mean == pytest.approx(many.metrics["accuracy"])
-
-
-def test_a_cell_asked_as_the_paper_stands_for_itself(tmp_path: Path) -> None:
-    add_record(tmp_path, "cml_bgnn/mini_5w1s_public_class_order", 0.5, number=1)
-    add_record(tmp_path, "cml_bgnn/mini_5w1s", 0.5, number=2)
-    cells = Book(tmp_path).cells["table1"]
-    alike, shuffled = (against_paper(cells[row, "1-shot"]) for row in ("CML-BGNN, class order", "CML-BGNN"))
-    assert alike is not None and not alike.other and alike.word == "clear for this seed"
-    assert shuffled is not None and shuffled.word.startswith("protocols differ in query order (class-order in")
-
-
-def test_only_what_differs_is_told() -> None:
-    asked = {"batch_norm": "task", "n_query": 5, "slot_order": "shuffled"}
-    told = differing({"batch_norm": "running", "n_query": 1}, asked)
-    assert told == "BatchNorm (task in the paper, running here) and queries per class (5 in the paper, 1 here)"
-    assert differing({"batch_norm": "task", "n_query": 5}, asked) == ""
+def test_a_model_that_normalises_queries_together_is_clean_only_where_asked_otherwise(tmp_path: Path) -> None:
+    norm = {"batch_norm": "task"}
+    asked = add_record(tmp_path, "maml/mini_5w1s_20k", 0.5, ask=norm, training={"iterations": 20_000, "seconds": 9.0})
+    assert not cells_of(tmp_path, "table1")["MAML", "1-shot"].clean
+    add_record(tmp_path, "maml/mini_5w1s_20k", 0.4, ask={"batch_norm": "support"}, number=1, trained_by=asked.run_id)
+    assert cells_of(tmp_path, "table1")["MAML", "1-shot"].clean

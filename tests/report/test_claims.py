@@ -42,6 +42,15 @@ def test_a_difference_decides(tmp_path: Path, gain: float, verdict: str) -> None
     assert ("inside the noise" in found.words) == (gain == 0.0)
 
 
+def test_noise_around_nothing_decides_only_what_it_leaves_out(tmp_path: Path) -> None:
+    """The paper has 1.47 points between the two rows: inside the noise of 40 tasks."""
+    add_record(tmp_path, WITH, 0.501, number=1)
+    add_record(tmp_path, WITHOUT, 0.5, number=2)
+    found = judge(tmp_path, HIGHER)
+    assert found.verdict == UNDECIDED and "inside the noise" in found.words
+    assert judge(tmp_path, replace(HIGHER, claimed=25.0)).verdict == NOT_CONFIRMED
+
+
 def test_a_test_that_does_not_decide_only_stands_beside(tmp_path: Path) -> None:
     add_record(tmp_path, WITH, 0.5, number=1)
     add_record(tmp_path, WITHOUT, 0.3, number=2)
@@ -114,7 +123,8 @@ def test_an_audit_decides_by_its_effect(tmp_path: Path) -> None:
     audit: RunRecord = replace(trained, run_id="20260102-000000-abcdef", kind="audit", evaluations=[], audit=[finding])
     write_record(tmp_path, audit)
     found = judge(tmp_path, test)
-    assert found.verdict == NOT_CONFIRMED and "+0.2 ± 3.0 points, inside the noise" in found.words
+    assert found.verdict == UNDECIDED and "+0.2 ± 3.0 points, inside the noise" in found.words
+    assert judge(tmp_path, replace(test, claimed=24.88)).verdict == NOT_CONFIRMED  # the noise leaves that out
 
 
 def test_a_claim_about_a_cell_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -8,18 +8,24 @@ from pathlib import Path
 import pytest
 from study_ledger import add_record, cells_of
 
-from engram.ledger import Ledger, trusted_records
 from engram.report.cells import compare
-from engram.report.studies import badge, cell_html, comparisons_table, overview_table, study_table
-from engram.report.systems import systems_table
+from engram.report.studies import (
+    badge,
+    cell_html,
+    comparisons_table,
+    folded,
+    overview_table,
+    study_markdown,
+    study_table,
+)
 from engram.report.table import Column, Table
 from engram.studies import load_study
 
 
 def test_rows_not_run_give_the_command_and_rows_without_recipe_say_so(tmp_path: Path) -> None:
     table = study_table(load_study("table1"), cells_of(tmp_path, "table1"), "runs", "docs").markdown()
-    assert "not run: `engram reproduce table1 --scale paper`" in table
-    assert re.search(r"\| CML-BGNN \(quer.*88\.62 ± 0\.43 \| not run: `engram reproduce table1 --scale short`", table)
+    assert table.count("`engram reproduce table1 --scale paper`") == 1  # in a note that many cells share
+    assert re.search(r"\| CML-BGNN \(quer.*88\.62 ± 0\.43 \| not run <sup>\d</sup>", table)
     add_record(tmp_path, "cml_bgnn/mini_5w1s_10k", status="failed", error="out of memory")
     cells = cells_of(tmp_path, "table1")
     assert "failed: out of memory" in study_table(load_study("table1"), cells, "runs", "docs").markdown()
@@ -34,9 +40,20 @@ def test_figures_differences_and_words_of_a_table(tmp_path: Path) -> None:
     found = compare(cells["CML-BGNN", "1-shot"], cells["CML-BGNN w/o B", "1-shot"])
     assert found is not None and found.paired  # both answered the same frozen tasks
     assert "same tasks" in comparisons_table(load_study("table1"), cells).markdown()
-    records = trusted_records(tmp_path)[0]
-    systems = systems_table(load_study("table1"), cells, Ledger(records), "runs", {})
-    assert systems.count("\n| ") >= 24 and "Published, %" in systems
+
+
+def test_a_study_nobody_began_shows_the_published_figures_folded_and_the_command_once(tmp_path: Path) -> None:
+    study = load_study("table2")
+    text = study_markdown(study, cells_of(tmp_path, "table2"), "runs")
+    assert text.count("engram reproduce table2") == 1 and "not run" not in text and "ours" not in text.split("|", 1)[1]
+    assert '<details markdown="1">' in text and all(f"| {row.label}" in text for row in study.rows)
+    add_record(tmp_path, study.rows[-1].cells[0].recipe, status="failed", error="out of memory")
+    assert "failed: out of memory" in study_markdown(study, cells_of(tmp_path, "table2"), "runs")
+    assert "<details" not in study_markdown(study, cells_of(tmp_path, "table2"), "runs")
+
+
+def test_what_is_folded_is_markdown_still() -> None:
+    assert folded("a table", "| a |") == '<details markdown="1">\n<summary>a table</summary>\n\n| a |\n\n</details>'
 
 
 def test_a_grid_has_a_line_for_each_row_and_heads_each_group_once(tmp_path: Path) -> None:

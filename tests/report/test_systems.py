@@ -1,55 +1,95 @@
-"""The systems side by side: cost of a step, many queries, and an audit lent by an alike recipe."""
+"""The systems side by side: published and ours under both protocols, with a verdict; and in few words."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+import pytest
 from study_ledger import add_record, cells_of
 
-from engram.ledger import Ledger, trusted_records
-from engram.report.audits import verdict_text
 from engram.report.book import Book
-from engram.report.systems import alike_audit, cost_texts, many_queries_text, systems_table
+from engram.report.systems import COLUMNS, published_protocol, reached_text, systems_tables, trained
+from engram.report.verdicts import verdict
 from engram.studies import load_study
+from engram.studies.schema import Cell
+
+TABLE = load_study("table1")
 
 
-def test_a_step_measured_alone_stands_for_that_of_the_run(tmp_path: Path) -> None:
-    training = {"iterations": 1000, "seconds": 60.0, "validation_seconds": 10.0}
-    add_record(tmp_path, "cml_bgnn/mini_5w1s", 0.5, training=training)
-    record = trusted_records(tmp_path)[0][0]
-    alone = {(record.recipe_digest, record.device): 6.92}
-    for steps, told in (({}, "| ~50.0 |"), (alone, "| 6.9 |"), ({("another", record.device): 1.0}, "| ~50.0 |")):
-        cells = cells_of(tmp_path, "table1")
-        assert told in systems_table(load_study("table1"), cells, Ledger([record]), "runs", steps)
+def lines(folder: Path, column: str = "1-shot") -> dict[str, dict[str, str]]:
+    """System -> column -> text, of the table of one column."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = systems_tables(TABLE, cells_of(folder, "table1"), "../results/runs")
+    part = text.partition(f"**{column}**\n")[2].partition("\n\n**")[0]
+    rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| [")]
+    return {row[0][1:].partition("]")[0]: dict(zip(COLUMNS, [*row, ""], strict=False)) for row in rows}
 
 
-def test_milliseconds_of_a_cpu_are_marked() -> None:
-    trained = {"iterations": 100, "seconds": 30.0, "validation_seconds": 10.0}
-    assert cost_texts(trained, None, "cpu, 1 threads") == ("~200.0 (cpu)", "0.5")
-    assert cost_texts(trained, 20.0, "NVIDIA H200") == ("20.0", "0.5")
-    assert cost_texts({}, None, "cpu, 1 threads") == ("", "")
+def test_each_system_stands_once_for_each_column_with_both_protocols(tmp_path: Path) -> None:
+    add_record(tmp_path, "tpn/mini_5w1s_short", 0.6, number=1)
+    add_record(tmp_path, "egnn/mini_5w1s", 0.6, number=2)
+    table = lines(tmp_path)
+    assert len(table) == sum(cell.column == "1-shot" for _, cell in TABLE.cells())
+    tpn, egnn = table["TPN"], table["EGNN†"]
+    assert tpn["System"] == "[TPN](methods/tpn.md)" and tpn["Its protocol"] == "15 queries"
+    assert tpn["Ours, same protocol"] == tpn["Ours, clean"]  # its paper asked as we do
+    assert egnn["Its protocol"] == "1 query" and egnn["Ours, same protocol"] != egnn["Ours, clean"]
+    assert "(../results/runs/egnn.mini_5w1s." in egnn["Ours, clean"] and egnn["Trained"] == "**100,000 of 100,000**"
+    assert table["MAML"]["Verdict"] == "not run" and table["MAML"]["Ours, clean"] == DASH
 
 
-def test_fifteen_queries_have_a_column_and_name_their_seed(tmp_path: Path) -> None:
-    add_record(tmp_path, "proto_net/mini_5w1s", 0.5, seed=111, number=1)
-    alone = many_queries_text(cells_of(tmp_path, "table1")["Prototypical Net", "1-shot"])
-    assert re.fullmatch(r"[\d.]+ ± [\d.]+", alone)
-    add_record(tmp_path, "proto_net/mini_5w1s", 0.6, seed=222, number=2)
-    first, second = many_queries_text(cells_of(tmp_path, "table1")["Prototypical Net", "1-shot"]).split("; ")
-    assert first == f"{alone}, seed 111" and second.endswith(", seed 222")
+def test_a_stand_in_and_a_frozen_encoder_are_marked(tmp_path: Path) -> None:
+    add_record(tmp_path, "leo/mini_5w1s_short", 0.5, training={"iterations": 4000, "seconds": 9.0})
+    text = systems_tables(TABLE, cells_of(tmp_path, "table1"), "runs")
+    assert "WRN-28 -> resnet12_wide <sup>" in text and "</sup> resnet12_wide stands in for wrn28_10." in text
+    assert "</sup> encoder trained before, then frozen." in text
+    assert "</sup> published on train and validation classes (unverified); ours on train alone." in text
+    assert lines(tmp_path)["LEO"]["Trained"].startswith("4,000 of 100,000 <sup>")
 
 
-def test_an_audit_is_lent_within_one_regime_only(tmp_path: Path) -> None:
-    add_record(tmp_path, "relation_net/mini_5w1s", 0.5, number=1)
-    found = [{"probe": "company", "verdict": "declared"}, {"probe": "repeat", "verdict": "clean"}]
-    reference = add_record(tmp_path, "relation_net/glyphs_reference", kind="audit", number=2, audit=found)
-    recipe = cells_of(tmp_path, "table1")["Relation Net", "1-shot"].recipe
-    assert recipe is not None
-    assert verdict_text(reference) == "clean, declared: company"
-    assert alike_audit(recipe, Ledger([reference])) is None  # its queries are normalised together
-    own = add_record(tmp_path, "relation_net/glyphs_quick", kind="audit", number=3, audit=found[1:])
-    assert alike_audit(recipe, Ledger([reference, own])) == own and verdict_text(own) == "clean"
+def test_commands_are_told_once_and_a_figure_asked_otherwise_is_noted(tmp_path: Path) -> None:
+    add_record(tmp_path, "cml_bgnn/mini_5w1s", 0.5)
+    text = systems_tables(TABLE, cells_of(tmp_path, "table1"), "runs")
+    assert text.count("`engram reproduce table1 --scale paper`") == 1
+    assert "</sup> asked otherwise (1 query per class, shuffled, T = 8) ours is [" in text
+
+
+def test_the_count_agrees_with_the_verdicts(tmp_path: Path) -> None:
+    assert reached_text(TABLE, cells_of(tmp_path, "table1")).startswith(
+        "Within or above the published figure: 0 of 0 run at 1-shot (0 within, 0 above); 0 of 0 run at 5-shot"
+    )
+    add_record(tmp_path, "gnn/mini_5w1s_short", 0.9, number=1)
+    add_record(tmp_path, "tpn/mini_5w1s_short", 0.2, number=2)
+    add_record(tmp_path, "cml_bgnn/mini_5w1s_public_class_order", 0.99, number=3)  # of the paper itself: not counted
+    cells = cells_of(tmp_path, "table1")
+    kinds = [verdict(cells[row, "1-shot"]).kind for row in ("GNN", "TPN", "CML-BGNN, class order")]
+    assert kinds == ["above", "short", "above"]
+    assert "1 of 2 run at 1-shot (0 within, 1 above)" in reached_text(TABLE, cells)
+
+
+def test_all_twenty_systems_are_counted_by_their_published_figures() -> None:
+    text = reached_text(TABLE, Book(Path("results/runs")).cells["table1"], "1-shot")
+    assert " of 20 systems at 1-shot (" in text
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (Cell("1-shot", paper=50.0), "each query alone"),
+        (Cell("1-shot", paper=50.0, paper_ask={"batch_norm": "task", "n_query": 1}), "1 query, BatchNorm: task"),
+        (Cell("1-shot", paper=50.0, paper_ask={"n_query": 15}, trained_on="both"), "15 queries, both"),
+        (Cell("1-shot", paper=50.0, paper_ask={"slot_order": "class-order"}), "class order"),
+        (Cell("1-shot"), ""),
+    ],
+)
+def test_a_published_protocol_in_few_words(cell: Cell, words: str) -> None:
+    assert published_protocol(cell) == words
+
+
+def test_seeds_stand_with_the_steps(tmp_path: Path) -> None:
+    for number, seed in enumerate((111, 222)):
+        add_record(tmp_path, "egnn/mini_5w1s", 0.6, seed=seed, number=number)
+    assert trained(cells_of(tmp_path, "table1")["EGNN†", "1-shot"]) == "**100,000 of 100,000**, 2 seeds"
 
 
 STEMS = """
@@ -78,8 +118,9 @@ def test_same_protocol_gives_a_figure_and_another_a_note(tmp_path: Path) -> None
     add_record(tmp_path / "runs", "cml_bgnn/mini_5w1s_public_class_order", accuracy=0.9, number=2)
     table = lean(tmp_path / "runs")
     rows = {line.split("]")[0][3:]: line.split(" | ") for line in table.splitlines() if line.startswith("| [")}
-    assert "](results/runs/gnn.mini_5w1s_short." in rows["GNN"][2] and " steps, 3 min" in rows["GNN"][3]
-    assert rows["CML-BGNN"][2] == f"{DASH} <sup>1</sup>" and rows["CML-BGNN"][3].startswith("**70,000 steps")
-    assert rows["CML-BGNN, class order"][2].endswith("<sup>2</sup>")
-    assert "<sup>1</sup> under another protocol, ours" in table and "class-order in the paper, shuffled here" in table
+    assert "](results/runs/gnn.mini_5w1s_short." in rows["GNN"][2] and rows["GNN"][3] == "within (8%) |"
+    assert rows["CML-BGNN"][2:] == [f"{DASH} <sup>1</sup>", "not comparable (**100%**) |"]
+    assert rows["CML-BGNN, class order"][3] == "above (**100%**) <sup>2</sup> |"
+    assert " with other query order." in table.partition("<sup>1</sup>")[2]
+    assert "Within or above the published figure: 1 of 1 run at 1-shot" in table
     assert "<sup>2</sup> query order reveals the label" in table

@@ -70,3 +70,27 @@ def test_unknown_studies_and_unknown_recipes_are_named_with_the_nearest(tmp_path
         EngramError, match=r"mine.toml, row 'mine': there is no recipe 'proto_net/glyphs_quik'; did you"
     ):
         check_recipes(own)
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_published_protocols_of_the_box_can_be_followed(name: str) -> None:
+    check_recipes(load_study(name))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "asked", "sentence"),
+    [
+        ("gnn/mini_5w1s", 'batch_norm = "task"', "batch_norm = 'task' but gnn normalises by 'running' alone"),
+        ("maml/mini_5w1s", 'batch_norm = "running"', "'running' but maml normalises by 'support' or 'task' alone"),
+        ("gnn/mini_5w1s", "test_samples = 10", "test_samples = 10 but gnn has no posterior to sample"),
+        ("gnn/mini_5w1s", "stream_length = 8", "stream_length = 8 but gnn carries nothing along a stream"),
+    ],
+)
+def test_a_published_protocol_the_method_cannot_follow_is_refused(
+    tmp_path: Path, recipe: str, asked: str, sentence: str
+) -> None:
+    cell = f'{{ column = "1-shot", recipe = "{recipe}", paper = 50.0 }}'
+    row = f'label = "mine"\npaper_ask = {{ {asked} }}\ncells = [{cell}]'
+    own = load_study(str(write_study(tmp_path / "mine.toml", row)))
+    with pytest.raises(EngramError, match=f"mine.toml, row 'mine': paper_ask has .*{sentence}; change paper_ask or"):
+        check_recipes(own)

@@ -1,0 +1,57 @@
+"""Curves of training: one drawing for each system, with what was published for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from study_ledger import add_record
+from svg_words import texts
+
+from engram.report.book import Book
+from engram.report.curves import MOST_POINTS, curve_figures, curve_section, draw_curves
+from engram.report.sections import rebuild
+from engram.report.svg import standalone
+
+
+def test_a_system_has_its_curve_and_its_published_figure_named_directly(tmp_path: Path) -> None:
+    add_record(tmp_path, "maml/mini_5w1s_20k", 0.4)
+    found = Book(tmp_path).curves
+    assert list(found) == ["maml"] and list(curve_figures(found)) == ["curve_maml.svg"]
+    words = texts(draw_curves(found["maml"]))
+    assert "1-shot, ours" in words and "1-shot, published 48.70" in words and "training step" in words
+
+
+def test_rows_of_one_system_share_a_drawing_and_a_published_figure_stands_once(tmp_path: Path) -> None:
+    add_record(tmp_path, "cml_bgnn/mini_5w1s", 0.5, number=1)
+    add_record(tmp_path, "cml_bgnn/mini_5w1s_no_bayes", 0.5, number=2)  # a variant, no system of its own
+    add_record(tmp_path, "cml_bgnn/mini_5w1s_public_class_order", 0.9, number=3)
+    words = texts(draw_curves(Book(tmp_path).curves["cml_bgnn"]))
+    assert words.count("1-shot, published 88.62") == 1 and not any("w/o" in word for word in words)
+    assert {"CML-BGNN, 1-shot", "CML-BGNN, class order, 1-shot"} <= set(words)
+
+
+def test_a_long_curve_is_thinned_and_a_drawing_stays_small(tmp_path: Path) -> None:
+    looks = list(range(1, 301))
+    curves = {"iteration": looks, "validation_accuracy": [0.5] * 300, "validation_interval": [0.01] * 300}
+    add_record(tmp_path, "gnn/mini_5w1s_short", 0.5, curves=curves)
+    (curve,) = Book(tmp_path).curves["gnn"]
+    assert curve.looks.shape == (3, MOST_POINTS) and curve.looks[0, [0, -1]].tolist() == [1, 300]
+    assert len(standalone(draw_curves([curve]))) < 8000
+
+
+@pytest.mark.parametrize("lost", ["validation_accuracy", "validation_interval"])
+def test_without_validation_there_is_no_curve_and_the_page_says_so(tmp_path: Path, lost: str) -> None:
+    curves = {"iteration": [1], "validation_accuracy": [0.5], "validation_interval": [0.1], lost: []}
+    add_record(tmp_path, "gnn/mini_5w1s_short", 0.5, curves=curves)
+    found = Book(tmp_path).curves
+    assert not found and "No training of GNN" in curve_section("gnn", found, "figures")
+
+
+def test_the_page_of_a_method_shows_its_curve(tmp_path: Path) -> None:
+    page = tmp_path / "docs/methods/maml.md"
+    page.parent.mkdir(parents=True)
+    page.write_text("<!-- curve:begin maml -->\n<!-- curve:end -->\n")
+    add_record(tmp_path / "results/runs", "maml/mini_5w1s_20k", 0.4)
+    assert "docs/figures/curve_maml.svg" in rebuild(tmp_path, False) and rebuild(tmp_path, True) == []
+    assert "](../figures/curve_maml.svg)" in page.read_text() and "`maml/mini_5w1s_20k`" in page.read_text()
