@@ -103,10 +103,10 @@ class Scaled:
 
 
 def open_encoder(name: str) -> PictureEncoder:
-    """``timm:NAME``, ``hf:NAME`` or ``onnx:FILE``."""
+    """``timm:NAME``, ``hf:NAME`` or ``onnx:FILE``, whose whole path is kept: a saved model is opened from anywhere."""
     kind, _, rest = name.partition(":")
     encoder = FORMS[kind](rest)
-    encoder.name = name
+    encoder.name = f"onnx:{Path(rest).absolute()}" if kind == "onnx" else name
     return encoder
 
 
@@ -242,6 +242,7 @@ def named(encoder: nn.Module | None) -> dict[str, str] | None:
 def open_named(saved: Mapping[str, str], where: str) -> PictureEncoder:
     """What `named` gave; refused where the name stands for other weights today."""
     encoder = open_encoder(saved["name"])
+    encoder.name = saved["name"]  # part of the digest; earlier models kept a path as it was given
     if (digest := encoder.digest()) != saved["digest"]:
         raise EngramError(
             f"{where} was made with the encoder {saved['name']} of digest {saved['digest'][:16]} but here it is "

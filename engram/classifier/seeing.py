@@ -63,10 +63,15 @@ def see_labelled(
     if items is None:
         raise EngramError(f"none of the {len(X)} pictures can be read; the first: {left_out[0]}")
     kept = [place for place in range(len(X)) if place not in left_out]
-    digests = [_short(found) for found in side_by_side(_content, [X[i] for i in kept])]
+    digests = digests_of([X[i] for i in kept])
     files = [(digest, X[i]) for digest, i in zip(digests, kept, strict=True) if isinstance(X[i], str | Path)]
     _keep("places", "REPLACE", [(digest, str(Path(file).absolute())) for digest, file in files])
     return items, [labels[place] for place in kept], torch.tensor(digests, dtype=torch.int64)
+
+
+def digests_of(X: Sequence[Any]) -> list[int]:
+    """Of the content of pictures."""
+    return [_short(found) for found in side_by_side(_content, X)]
 
 
 def lying_at(digests: Sequence[int]) -> dict[int, Path]:
@@ -114,11 +119,11 @@ def _look_for_photographs(engine: Engine, X: Sequence[Any]) -> None:
     """Warn of pictures that weights of drawings do not know; also if all are in the cache, so some are read for it."""
     places = range(0, len(X), max(1, len(X) // LOOKED_AT))
     some = list(batches(X, engine.image_shape, unreadable=lambda *_: None, crop=engine.crop, places=places))
-    if some and _far_from_drawings(torch.cat(some)):
+    if some and far_from_drawings(torch.cat(some)):
         warnings.warn(NO_DRAWINGS, EngramWarning, stacklevel=4)
 
 
-def _far_from_drawings(images: Tensor) -> bool:
+def far_from_drawings(images: Tensor) -> bool:
     """Whether most pictures have no even ground at their border, as drawings have. uint8 (n, C, H, W)"""
     border = torch.cat([images[..., 0, :], images[..., -1, :], images[..., 0], images[..., -1]], -1).flatten(1).float()
     even = ((border - border.median(1, keepdim=True).values).abs() < 16).float().mean(1)

@@ -88,7 +88,7 @@ def _changed(session: Session | None, kind: str, change: Callable[[Session], obj
     """A changed copy of the session: what fails half-way leaves the visitor's own as it was."""
     new = copy.copy(session) if session else _new(kind)
     new.pending, new.pending_thumbnails = list(new.pending), list(new.pending_thumbnails)
-    new.thumbnails = list(new.thumbnails)
+    new.thumbnails, new.pending_digests = list(new.thumbnails), list(new.pending_digests)
     change(new)
     return [new, drawing.task_html(new)]
 

@@ -68,7 +68,8 @@ def answers_html(shown: Shown) -> str:
             f'<div class="engram-answer">{image_tag(thumbnail, f"query {q + 1}", 64)}<div>'
             f"<b>{escape(shown.labels[q])}</b> <small>{facts}</small>{bars}<small>looks like</small> {like}</div></div>"
         )
-    return f'<div class="engram">{"".join(blocks)}</div>'
+    notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in shown.notes)
+    return f'<div class="engram">{"".join(blocks)}{notes}</div>'
 
 
 def _bar(shown: Shown, q: int, c: int) -> str:

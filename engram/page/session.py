@@ -19,6 +19,7 @@ from engram.classifier.memory import Memory, nothing
 from engram.classifier.opening import open_engine
 from engram.classifier.pictures import side_by_side
 from engram.classifier.reading import nearest
+from engram.classifier.seeing import NO_DRAWINGS, digests_of, far_from_drawings
 from engram.classifier.suggesting import suggest
 from engram.classifier.uncertainty import split_entropy
 from engram.data.formats.images import fit_picture, opened_image
@@ -36,6 +37,8 @@ ALIKE = 4
 """remembered pictures beside each answer"""
 MOST_BYTES = 100 * 2**20
 """of a model, unpacked"""
+UNKNOWN = 0
+"""the digest of what cannot be read, and of pictures remembered before there were digests"""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Shown:
     """(Q, at most `ALIKE`) remembered pictures that each query looks most like"""
     teaching: tuple[int, ...]
     """queries, the one first whose label would teach most"""
+    notes: tuple[str, ...] = ()
+    """what to know of all answers: where confidence comes from, and whether the pictures are of the weights' kind"""
 
 
 @dataclass
@@ -75,6 +80,8 @@ class Session:
     pending: list[tuple[str, Tensor]] = field(default_factory=list)
     """class and picture, as the engine keeps it"""
     pending_thumbnails: list[np.ndarray] = field(default_factory=list)
+    pending_digests: list[int] = field(default_factory=list)
+    """of the content of files"""
 
     @property
     def task(self) -> int:
@@ -82,7 +89,8 @@ class Session:
         return self.memory.next_task + 1
 
     def add(self, name: str, files: Sequence[Path]) -> None:
-        """Pictures of a class for the task at hand; all of them or, where one cannot be read, none."""
+        """Pictures of a class for the task at hand; all of them or, where one cannot be read, none. One that the class
+        has already is not counted again."""
         name = name.strip() if isinstance(name, str) else ""
         if not name:
             raise EngramError("the class has no name: write one beside its pictures")
@@ -100,9 +108,13 @@ class Session:
                 f"{total} pictures are more than the {MOST_REMEMBERED} that this page remembers: use engram remember "
                 f"for large sets"
             )
-        items, thumbnails = self._seen(files)
+        fresh = self._fresh(name, files)
+        if not fresh:
+            raise EngramError(f"the class '{name}' has these pictures already: drop others")
+        items, thumbnails, _ = self._seen(list(fresh.values()))
         self.pending += [(name, item) for item in items]
         self.pending_thumbnails += thumbnails
+        self.pending_digests += fresh
 
     def ask(self, files: Sequence[Path], reject_below: float | None = None) -> Shown:
         """Answer with the task at hand and everything remembered; "unknown" to what is less familiar."""
@@ -114,7 +126,7 @@ class Session:
         if len(memory.classes) < 2:
             known = f"only '{memory.classes[0]}' is known" if memory.classes else "no class is known"
             raise EngramError(f"{known} and an answer needs at least 2 classes: add pictures")
-        items, thumbnails = self._seen(files)
+        items, thumbnails, strange = self._seen(files)
         classifier = self._classifier(memory).set_params(reject_below=reject_below)
         answer = classifier.answer(items, DRAWS)
         assert answer.samples is not None
@@ -131,6 +143,7 @@ class Session:
             tuple(map(str, classifier.decide(answer))),
             nearest(classifier.engine_, memory, items, ALIKE),
             tuple(suggest(classifier, items, len(items)).tolist()),
+            (*((NO_DRAWINGS,) if strange else ()), f"Confidence: {answer.calibration.says()}."),
         )
 
     def save(self, folder: Path) -> Path:
@@ -172,22 +185,33 @@ class Session:
             raise EngramError(f"task {self.task} has no pictures yet: add some before the next task")
         self.memory = self._with_pending()
         self.thumbnails += self.pending_thumbnails
-        self.pending, self.pending_thumbnails = [], []
+        self.pending, self.pending_thumbnails, self.pending_digests = [], [], []
 
     def _with_pending(self) -> Memory:
         if not self.pending:
             return self.memory
         labels, items = zip(*self.pending, strict=True)
-        return self.memory.add(torch.stack(items), labels, None)
+        return self.memory.add(torch.stack(items), labels, None, torch.tensor(self.pending_digests))
+
+    def _fresh(self, name: str, files: Sequence[Path]) -> dict[int, Path]:
+        """Files whose content the class has not yet, by their digests."""
+        known = {digest for (label, _), digest in zip(self.pending, self.pending_digests, strict=True) if label == name}
+        if name in self.memory.classes:
+            known |= set(self.memory.digests[self.memory.labels == self.memory.classes.index(name)].tolist())
+        return {
+            digest: file
+            for digest, file in zip(digests_of(files), files, strict=True)
+            if digest not in known - {UNKNOWN}
+        }
 
     def _classifier(self, memory: Memory) -> FewShotClassifier:
         classifier = FewShotClassifier(weights=self.weights)
         classifier.engine_, classifier.memory_ = engine_of(self.weights), memory
         return classifier
 
-    def _seen(self, files: Sequence[Path]) -> tuple[Tensor, tuple[np.ndarray, ...]]:
-        """Files as the engine keeps pictures, and thumbnails. An error calls a file by its name alone, for a server
-        keeps uploads in folders that mean nothing to a person."""
+    def _seen(self, files: Sequence[Path]) -> tuple[Tensor, tuple[np.ndarray, ...], bool]:
+        """Files as the engine keeps pictures, thumbnails, and whether weights of drawings are shown photographs. An
+        error calls a file by its name alone, for a server keeps uploads in folders that mean nothing to a person."""
         engine = engine_of(self.weights)
 
         def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -197,7 +221,8 @@ class Session:
                 )
 
         images, thumbnails = zip(*side_by_side(read, files), strict=True)
-        return engine.see(torch.from_numpy(np.stack(images))), thumbnails
+        shown = torch.from_numpy(np.stack(images))
+        return engine.see(shown), thumbnails, engine.light_ink and far_from_drawings(shown)
 
 
 @cache

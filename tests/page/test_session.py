@@ -9,6 +9,7 @@ from shutil import make_archive
 import numpy as np
 import pytest
 from coloured import coloured
+from PIL import Image
 
 from engram.classifier import FewShotClassifier
 from engram.errors import EngramError
@@ -36,6 +37,32 @@ def test_the_next_task_carries_the_memory_on(session: Session, tmp_path: Path) -
     table = drawing.memory_html(shown)
     assert "<th>red</th><td>1</td><td>2</td><td>67%</td>" in table and "<th>blue</th><td>2</td><td>0</td>" in table
     assert drawing.graph_html(shown, 1).count("task 1") == 4 * 2  # label and title of each remembered picture
+
+
+def test_a_picture_that_is_dropped_twice_counts_once(session: Session, tmp_path: Path) -> None:
+    red, more = coloured(tmp_path, "red", (220, 40, 40)), coloured(tmp_path, "more", (220, 40, 40), 1, 5)
+    with pytest.raises(EngramError, match="the class 'red' has these pictures already: drop others"):
+        session.add("red", red)
+    session.add("red", [*red, *more, *more])
+    assert len(session.pending) == len(session.pending_thumbnails) == 5
+    session.next_task()
+    with pytest.raises(EngramError, match="has these pictures already"):
+        session.add("red", more)
+    session.add("blue", more)  # another class may have it
+    assert len(session.ask(more).supports) == 6
+
+
+def test_answers_say_where_confidence_comes_from_and_that_photographs_are_no_drawings(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (4, 28, 28), dtype=np.uint8)
+    files = [tmp_path / f"{number}.png" for number in range(4)]
+    for file, pixels in zip(files, noise, strict=True):
+        Image.fromarray(pixels).save(file)
+    drawings = Session("glyphs")
+    drawings.add("a", files[:1])
+    drawings.add("b", files[1:2])
+    strange, confidence = drawings.ask(files[2:]).notes
+    assert "look like photographs" in strange and "a guess" in confidence
+    assert "look like photographs" in drawing.answers_html(drawings.ask(files[2:]))
 
 
 def bomb(folder: Path) -> Path:
