@@ -32,7 +32,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     r"batch\d+": ("train.sequences",),
     r"clipped": ("train.clip", "train.clip_value"),
     r"uniform_norms": ("train.norm_start",),
-    r"by_slot": ("method.encoder_calls",),
+    r"by_slot": ("method.encoder_calls", "train.norm_start"),
     r"halving_rate": tuple(f"train.{key}" for key in SCHEDULE),
     r"crops": ("data.crop_area", "data.crop_aspect"),
     r"turned": ("method.turned",),

@@ -72,10 +72,9 @@ class PictureEncoder(nn.Module):
 
     def digest(self) -> str:
         """Of what it is and of every weight; "" for a preprocessing that only Python knows."""
-        known = isinstance(self.preprocess, Scaled)
-        return (
-            weights_digest(self.module, self.name, self.image_shape, self.crop, repr(self.preprocess)) if known else ""
-        )
+        if not isinstance(self.preprocess, Scaled):
+            return ""
+        return weights_digest(self.module, self.name, self.image_shape, self.crop, repr(self.preprocess))
 
 
 def weights_digest(module: nn.Module, *said: object) -> str:

@@ -178,7 +178,8 @@ def test_the_report_shows_the_newest_audit_and_no_audit_as_a_result(project: Pro
     project.succeeds("audit", "pixel_centroid", *FEW, "--quick")
     assert "docs/audit.md" in project.run("report", "--check").out
     project.succeeds("report")
-    assert "| Pixel nearest centroid, [`pixel_centroid/recipe`](" in page.read_text()
+    assert "| Pixel nearest centroid | 1 | clean |" in page.read_text()
+    assert "[`pixel_centroid/recipe`](" in page.read_text()
     assert "No runs are recorded yet." in readme.read_text()
     assert project.succeeds("report", "--check") == "all tables agree with results/runs\n"
 
