@@ -46,8 +46,13 @@ def open_cells(study: Study, place: Place) -> list[OpenCell]:
     for cell in fill(study, ledger, place.results).values():
         if not cell.cell.paper or (told := verdict(cell)).reached:
             continue
-        whole = planned.get(cell.cell.recipe)
-        what, seconds = (f"{whole.job.recipe.name}, whole schedule", whole.seconds) if whole else ("", 0.0)
+        what, seconds = f"{cell.cell.recipe}, whole schedule", None
+        if (whole := planned.get(cell.cell.recipe)) is not None:
+            seconds = whole.seconds
+        elif cell.answers and cell.scale == "paper":
+            what, seconds = "", 0.0
+        else:  # what it lacks, such as data, the plan tells
+            seconds = _seconds(recipe_called(cell.cell.recipe), seed, times, study)
         if _to_be_asked_otherwise(cell):
             what, seconds = _asked_together(cell, times, place, study)
         elif _is_trained_otherwise(cell):

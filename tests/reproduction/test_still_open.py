@@ -79,6 +79,15 @@ def test_a_recorded_whole_schedule_leaves_nothing_to_run(on_gpu: Place) -> None:
     assert line.what == "" and line.time == "" and line.verdict.kind == "short"
 
 
+def test_without_the_data_it_still_says_what_to_run(on_gpu: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_record(on_gpu.results, "tpn/mini_5w1s_short", 0.2, training={"iterations": 8000, "seconds": 400.0})
+    with_data = by_cell(on_gpu)["TPN", "1-shot"]
+    monkeypatch.setattr("engram.reproduction.plan.why_no_data", lambda dataset, data: "there is no such data")
+    without = by_cell(on_gpu)["TPN", "1-shot"]
+    assert without.what == with_data.what == "tpn/mini_5w1s, whole schedule"
+    assert without.seconds and with_data.seconds and abs(without.seconds / with_data.seconds - 1) < 0.2
+
+
 def test_a_study_without_published_figures_says_nothing(place: Place, tmp_path: Path) -> None:
     row = 'label = "a"\ncells = [{ column = "1-shot", recipe = "proto_net/glyphs_quick" }]'
     console = Console(record=True, width=100, file=open("/dev/null", "w"))  # noqa: SIM115
