@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engram.report.measured import files_of
-from engram.report.results import NOT_MEASURED
+from engram.report.measured import NOT_MEASURED, files_of
 from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 from engram.report.table import Column, Table
 

@@ -15,7 +15,6 @@ from typing import Any
 from engram.errors import EngramWarning
 from engram.files import read_json
 from engram.ledger import RunRecord
-from engram.report.results import NOT_MEASURED
 from engram.report.table import Column, Table
 from engram.report.trials import paths_table
 
@@ -28,6 +27,7 @@ SPEED = {
     "paths": ("", ""),
 }
 """section -> its benchmark, and what a file must hold"""
+NOT_MEASURED = "Not measured yet."
 BUSY = 1.5
 """load average above which a table says so"""
 PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")
@@ -143,7 +143,7 @@ def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
     """The newest measurements as a table, each with a link to its file; whole steps are followed by their parts."""
     link = f"{runs.removesuffix('runs')}speed"
     if name == "paths":
-        return paths_table(records, runs, folder.parent / "runs").markdown()
+        return paths_table(records, runs, folder.parent / "runs").markdown() or NOT_MEASURED
     if name == "memory":
         return newest_section(folder, "memory_size.*.json", link, memory_table)
     found = _newest(folder, link, *SPEED[name])

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engram.ledger import RunRecord
-from engram.report.measured import BUSY, files_of
-from engram.report.results import NOT_MEASURED
+from engram.report.measured import BUSY, NOT_MEASURED, files_of
 from engram.report.table import Column, Table
 
 SECTIONS = ("equality", "processes", "packing", "estimate")

@@ -11,7 +11,7 @@ from pathlib import Path
 from engram.ledger import Answer, Ledger, RunRecord, newest
 from engram.protocol import describe_protocol
 from engram.recipes import recipe_names
-from engram.report.results import NOT_MEASURED
+from engram.report.results import NO_RUNS
 from engram.report.rows import gap_text, linked, paired
 from engram.report.table import Column, Table, percent
 
@@ -42,7 +42,7 @@ def trials_section(records: Sequence[RunRecord], runs: str) -> str:
         Column("Best, %", lambda r: f"{100 * _best(r):.1f}", right=True),
         Column("Met at", _when, right=True),
     )
-    return Table(columns, rows, note=NOTE, empty=NOT_MEASURED).markdown()
+    return Table(columns, rows, note=NOTE, empty=NO_RUNS).markdown()
 
 
 def _best(record: RunRecord) -> float:
@@ -84,4 +84,4 @@ def paths_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table[
         Column("Plain, %", lambda row: figure(row[1]), right=True),
         Column("Fast minus plain, points", gap, right=True),
     )
-    return Table(columns, rows, empty=NOT_MEASURED)
+    return Table(columns, rows)

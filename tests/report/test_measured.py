@@ -42,6 +42,10 @@ def test_the_newest_of_each_recipe_and_device_counts(tmp_path: Path) -> None:
     assert parts.count("1.25") == len(PARTS) and "cpu" in parts
 
 
+def test_without_a_fast_and_a_plain_run_it_is_said(tmp_path: Path) -> None:
+    assert speed_section("paths", [], "results/runs", tmp_path) == "Not measured yet."
+
+
 def test_growth_comes_from_the_last_file_that_has_it(tmp_path: Path) -> None:
     assert speed_section("growth", [], "results/runs", tmp_path) == "Not measured yet."
     grown = {axis: {"sizes": [1, 2], "step_total_ms": [8.0, 16.0], "slope": 1.0} for axis in AXES}
