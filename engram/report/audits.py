@@ -28,9 +28,9 @@ STYLES = {"clean": "green", "declared": "yellow", "leak": "bold red", "not appli
 COLOURS = {"clean": SERIES[2], "declared": SERIES[4], "leak": SERIES[1]}
 HATCHES = {"clean": "", "declared": "||", "leak": "///"}
 FLOOR = 1e-8
+"""left end of the figure's axis; smaller effects are drawn there"""
 CAPTION = "Audit"
 """what the description of a figure begins with"""
-"""left end of the figure's axis; smaller effects are drawn there"""
 NOTE = (
     "Figures alone: the largest change of any probability. With ±: a difference of accuracies in points and its 99.9 % "
     "interval. Empty: not asked, or not applicable, as for a method without a memory."

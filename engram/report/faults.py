@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from engram.report.measured import files_of
-from engram.report.results import NOT_MEASURED
+from engram.report.measured import NOT_MEASURED, files_of
 from engram.report.svg import INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 from engram.report.table import Column, Table
 
@@ -18,25 +18,13 @@ FAULTS = ("tried", "sanitizer", "soak")
 SOAK = "soak.svg"
 
 
-class Row(NamedTuple):
-    """Tried and failed, of one kind."""
-
-    kind: str
-    before: Mapping[str, int]
-    now: Mapping[str, int]
-
-
-def _column(when: str, what: str) -> Column[Row]:
-    def figure(row: Row) -> str:
-        counts = row.before if when == "before" else row.now
-        return f"{counts[what]:,}" if what in counts else ""
-
-    return Column(f"{when.capitalize()}: {what}", figure, right=True)
+def _column(when: str, what: str) -> Column[Mapping[str, Any]]:
+    return Column(f"{when}: {what}", lambda row: f"{row[when][what]:,}" if what in row[when] else "", right=True)
 
 
 COLUMNS = (
-    Column[Row]("What", lambda row: row.kind),
-    *(_column(when, what) for when in ("before", "now") for what in ("tried", "failed")),
+    Column[Mapping[str, Any]]("What", lambda row: row["What"]),
+    *(_column(when, what) for when in ("Before", "Now") for what in ("tried", "failed")),
 )
 
 
@@ -53,16 +41,16 @@ def _tried(folder: Path, link: str) -> str:
     runs = {content["seed"]: (content, file) for content, file in files_of(folder, "faults.*.json")}
     if not runs:
         return NOT_MEASURED
-    now: dict[str, dict[str, int]] = {}
+    now, together = defaultdict[str, Counter[str]](Counter), Counter[str]()
     for content, _ in runs.values():
         for kind, found in content["kinds"].items():
             name = kind.partition(",")[0] if kind.startswith("bytes: ") else kind
-            for row in (name, "all"):
-                counts = now.setdefault(row, {"tried": 0, "failed": 0})
-                counts |= {what: counts[what] + found[what] for what in counts}
-    now["**all**"] = now.pop("all")
-    before = {file: content for content, file in files_of(folder, "before.json")}.get("before.json", {})
-    rows = [Row(kind, before.get("kinds", {}).get(kind, {}), counts) for kind, counts in now.items()]
+            for counts in (now[name], together):
+                counts.update(tried=found["tried"], failed=found["failed"])
+    now["**all**"] = together
+    before = next((content for content, _ in files_of(folder, "before.json")), {})
+    known = before.get("kinds", {})
+    rows = [{"What": kind, "Before": known.get(kind, {}), "Now": counts} for kind, counts in now.items()]
     told = [
         f"[seed {seed}]({link}/{file}) in {content['seconds'] / 60:.0f} minutes on {content['cores']} cores, load "
         f"average {content['load_average']:.1f}"

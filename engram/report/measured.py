@@ -1,41 +1,39 @@
-"""What benchmarks measured: files of results/speed and results/own, and pairs of runs, as tables.
+"""What benchmarks measured: files of results/speed, and pairs of runs, as tables.
 
-``<!-- speed:begin NAME -->`` takes steps, growth, evaluation (the newest file of a recipe on a device counts), memory,
-store or paths: the fast and the plain path of training, one minus the other. ``<!-- own:begin NAME -->`` takes
-engines.KIND (validation classes), test.KIND, rounds.KIND, ways.imagenet, encoders.WAYS, suggest (test classes) or speed
-of own pictures.
+``<!-- speed:begin NAME -->`` takes steps, growth, evaluation, store (the newest file of a recipe on a device counts),
+memory, or paths: the fast and the plain path of training, one minus the other.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engram import spellings
 from engram.errors import EngramWarning
 from engram.files import read_json
 from engram.ledger import RunRecord
-from engram.report.own_pictures import confidence_table, encoders_table, memory_table, ways_table
-from engram.report.results import NOT_MEASURED
-from engram.report.stored import paths_table, store_section
-from engram.report.suggested import suggest_table
-from engram.report.table import Column, Table, percent
+from engram.report.table import Column, Table
+from engram.report.trials import paths_table
 
-SPEED = {"steps": "step_total_ms", "growth": "growth", "evaluation": "rates", "paths": "", "memory": "", "store": ""}
-"""section -> what a file must hold"""
-KINDS = ("imagenet", "imagenet-lite1", "photographs", "glyphs")
-OWN = tuple(f"{what}.{kind}" for what in ("engines", "test", "rounds") for kind in KINDS)
-OWN += ("ways.imagenet", "ways.imagenet-lite1", "encoders.5", "encoders.20", "confidence", "suggest", "speed")
+SPEED = {
+    "steps": ("train_step", "step_total_ms"),
+    "growth": ("train_step", "growth"),
+    "evaluation": ("evaluation", "rates"),
+    "store": ("store_disk", "rates"),
+    "memory": ("memory_size", "rates"),
+    "paths": ("", ""),
+}
+"""section -> its benchmark, and what a file must hold"""
+NOT_MEASURED = "Not measured yet."
 BUSY = 1.5
 """load average above which a table says so"""
 PARTS = ("drawing", "augmentation", "encoder forward", "method and loss forward", "backward", "optimiser")
 AXES = ("ways", "shots", "queries", "T", "image size")
-ANSWERS = {"default": "inductive, the default", "temperature 1": "the same without temperature"}
-ANSWERS |= {"transductive": "transductive"}
+MEMORIES = ("proto_memory", "knn_memory")
+"""one engine for each way to read a large memory: class means, nearest entries"""
 
 
 def files_of(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
@@ -52,15 +50,23 @@ def files_of(folder: Path, pattern: str) -> list[tuple[dict[str, Any], str]]:
     return sorted(files, key=lambda pair: (pair[0]["measured"], pair[1]))
 
 
+def newest_section(folder: Path, pattern: str, link: str, table: Callable[[dict[str, Any]], Table[Any]]) -> str:
+    """The newest measurement as a table, with a link to its file."""
+    if not (files := files_of(folder, pattern)):
+        return NOT_MEASURED
+    content, file = files[-1]
+    return f"{table(content).markdown()}\n\nMeasured {content['measured'][:10]}: [{file}]({link}/{file})"
+
+
 @dataclass(frozen=True)
 class Measured:
-    """One file of results/speed."""
+    """One file of results/speed, or one row of it."""
 
     link: str
     """to the file, with the day as its text"""
     content: Mapping[str, Any]
-    axis: str = ""
-    """what grows"""
+    row: str = ""
+    """where a file has several: what grows, or whose steps"""
 
     @property
     def setting(self) -> Mapping[str, Any]:
@@ -68,7 +74,7 @@ class Measured:
 
     @property
     def recipe(self) -> str:
-        return f"`{self.setting['recipe']}`{', plain' if self.setting.get('plain') is True else ''}"
+        return f"`{self.setting.get('recipe', self.row)}`{', plain' if self.setting.get('plain') is True else ''}"
 
     @property
     def device(self) -> str:
@@ -77,11 +83,18 @@ class Measured:
 
     @property
     def grown(self) -> Mapping[str, Any]:
-        return self.content["growth"][self.axis]
+        return self.content["growth"][self.row]
 
     def rate(self, name: str, digits: int) -> str:
-        value = self.content["rates"].get(name)
-        return "" if value is None else f"{value:,.{digits}f}"
+        return _number(self.content["rates"].get(name), digits)
+
+    def stored(self, where: str, name: str, digits: int) -> str:
+        """With the store on ``disk`` or in ``memory``."""
+        return _number(self.setting["recipes"][self.row].get(where, {}).get(name), digits)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
 
 
 def _part(name: str) -> Column[Measured]:
@@ -100,10 +113,10 @@ SPEED_COLUMNS: tuple[Column[Measured], ...] = (
     Column("Step / roofline", lambda m: m.rate("ratio_to_roofline", 2), right=True, places=STEPS),
     Column("Public loop / step", lambda m: m.rate("times_faster_than_public_loop", 1), right=True, places=STEPS),
     *map(_part, PARTS),
-    Column("What grows", lambda m: m.axis, places=GROWTH),
+    Column("What grows", lambda m: m.row, places=GROWTH),
     Column("Sizes", lambda m: ", ".join(map(str, m.grown["sizes"])), places=GROWTH),
     Column("Whole step, ms", lambda m: ", ".join(f"{c:,.1f}" for c in m.grown["step_total_ms"]), places=GROWTH),
-    Column("Slope", lambda m: "" if m.grown["slope"] is None else f"{m.grown['slope']:.2f}", places=GROWTH),
+    Column("Slope", lambda m: _number(m.grown["slope"], 2), places=GROWTH),
     Column("From", lambda m: m.setting["asked"], places=EVALUATION),
     Column("Tasks", lambda m: f"{m.setting['tasks']:,}", places=EVALUATION),
     Column("Seconds", lambda m: m.rate("seconds", 2), places=EVALUATION),
@@ -112,18 +125,32 @@ SPEED_COLUMNS: tuple[Column[Measured], ...] = (
 )
 
 
+STORE_COLUMNS: tuple[Column[Measured], ...] = (
+    Column("Recipe", lambda m: m.recipe),
+    Column("Device", lambda m: m.content["device"]),
+    Column("Step in memory, ms", lambda m: m.stored("memory", "step_ms", 2), right=True),
+    Column("From disk, ms", lambda m: m.stored("disk", "step_ms", 2), right=True),
+    Column("Disk / memory", lambda m: m.rate(f"{m.row}, disk / memory", 2), right=True),
+    Column("Images of a step", lambda m: m.stored("disk", "images_per_step", 0), right=True),
+    Column("Steps", lambda m: m.stored("disk", "steps", 0), right=True),
+    Column("Read for them, GB", lambda m: m.stored("disk", "read_gb", 2), right=True),
+    Column("Resident, MiB", lambda m: m.stored("disk", "resident_mib", 0), right=True),
+    Column("Measured", lambda m: m.link),
+)
+
+
 def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Path) -> str:
     """The newest measurements as a table, each with a link to its file; whole steps are followed by their parts."""
+    link = f"{runs.removesuffix('runs')}speed"
     if name == "paths":
-        return paths_table(records, runs, folder.parent / "runs").markdown()
+        return paths_table(records, runs, folder.parent / "runs").markdown() or NOT_MEASURED
     if name == "memory":
-        files = files_of(folder, "memory_size.*.json")
-        return memory_table(files[-1][0]).markdown() + _source(*files[-1], runs, "speed") if files else NOT_MEASURED
+        return newest_section(folder, "memory_size.*.json", link, memory_table)
+    found = _newest(folder, link, *SPEED[name])
     if name == "store":
-        return store_section(files_of(folder, "store_disk.*.json"), f"{runs.removesuffix('runs')}speed")
-    benchmark = "evaluation" if name == "evaluation" else "train_step"
-    found = _newest(folder, f"{runs.removesuffix('runs')}speed", benchmark, SPEED[name])
-    rows = [Measured(m.link, m.content, axis) for m in found for axis in AXES] if name == "growth" else found
+        rows = [replace(m, row=recipe) for m in found for recipe in m.setting["recipes"]]
+        return "\n\n".join((Table(STORE_COLUMNS, rows, empty=NOT_MEASURED).markdown(), *map(_of_store, found)))
+    rows = [replace(m, row=axis) for m in found for axis in AXES] if name == "growth" else found
     tables = [Table(SPEED_COLUMNS, rows, name, empty=NOT_MEASURED)]
     if name == "steps":
         tables.append(Table(SPEED_COLUMNS, [m for m in found if set(PARTS) <= set(m.content["parts_ms"])], "parts"))
@@ -132,7 +159,7 @@ def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
 
 def step_times(folder: Path) -> dict[tuple[str, str], float]:
     """Milliseconds of a step with the device to itself, by digest of the recipe and device: the last measured."""
-    found = _newest(folder, "", "train_step", SPEED["steps"])
+    found = _newest(folder, "", *SPEED["steps"])
     ours = [m for m in found if not m.setting.get("plain") and "recipe_digest" in m.setting]
     return {(m.setting["recipe_digest"], m.content["device"]): m.content["step_total_ms"] for m in ours}
 
@@ -147,96 +174,41 @@ def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measur
     return [kept[key] for key in sorted(kept)]
 
 
-def own_section(name: str, runs: str, folder: Path) -> str:
-    """The newest measurement as a table, with a link to its file."""
-    what, _, kind = name.partition(".")
-    stem = f"fit.{kind}" if what == "engines" else f"test.{kind}" if what in ("test", "rounds", "ways") else what
-    if not (files := files_of(folder, f"{stem}.*.json")):
-        return NOT_MEASURED
-    content, file = files[-1]
-    tables = {"engines": _engines, "test": _test, "rounds": _rounds, "ways": ways_table, "speed": _speed}
-    tables |= {
-        "suggest": suggest_table,
-        "encoders": partial(encoders_table, n_way=kind),
-        "confidence": confidence_table,
-    }
-    table = tables[what](content)
-    return table.markdown() + _source(content, file, runs, "own")
-
-
-def _source(content: Mapping[str, Any], file: str, runs: str, folder: str) -> str:
-    return f"\n\nMeasured {content['measured'][:10]}: [{file}]({runs.removesuffix('runs')}{folder}/{file})"
-
-
-def _engines(content: dict[str, Any]) -> Table[Any]:
-    """A row for each engine, the default ones by accuracy, then those that answer all queries together."""
-    at = str(content["chosen_at"])
-    ordered = sorted(content["engines"].items(), key=lambda item: -item[1][at]["accuracy"])
-    rows = sorted(ordered, key=lambda item: item[0].endswith(" transductive"))
-
-    def engine(row: tuple[str, Any]) -> str:
-        label = f"`{_engine(row[0])}`".replace(" transductive`", "`, transductive")
-        return label + (", **the default**" if row[0] == content["chosen"] else "")
-
-    def pictures(shots: str) -> Column[tuple[str, Any]]:
-        name = f"{shots} picture{'s' if shots != '1' else ''} of each class"
-        return Column(name, lambda row: percent(row[1][shots]["accuracy"], row[1][shots]["interval"]))
-
-    asked = content["protocols"][at]
-    note = (
-        f"Accuracy in %, ± 95 % interval over {content['tasks']} tasks of {asked['n_way']} validation classes, "
-        f"{asked['n_query']} queries of each."
+def _of_store(measured: Measured) -> str:
+    rates, setting = measured.content["rates"], measured.setting
+    return (
+        f"{measured.content['device']}: {setting['n_images']:,} pictures, {setting['store_gb']:.2f} GB, were built in "
+        f"{rates['build_s']:.0f} s with {rates['build_resident_mib']:,.0f} MiB resident and opened in "
+        f"{rates['open_s']:.3f} s. The disk alone gave {rates['disk_alone_gb_per_s']:.2f} GB/s of single pictures. "
+        f"Load average before: {measured.content['load_average']:.1f}."
     )
-    return Table((Column("Engine", engine), *map(pictures, sorted(rows[0][1], key=int))), rows, note=note)
 
 
-def _engine(name: str) -> str:
-    """Its name today: no CML-BGNN but content memory was ever an engine with weights in the box."""
-    return name.replace(spellings.FIRST, spellings.TODAY, 1)
+def memory_table(content: dict[str, Any]) -> Table[Any]:
+    """A memory by the number of its pictures: what it costs and, beside looking at all of them, how well it answers."""
+    rates, setting = content["rates"], content["setting"]
+    sizes = sorted({int(key.split(", ")[-1].split()[0]) for key in rates})
 
+    def measured(name: str, key: str, digits: int) -> Column[int]:
+        return Column(name, lambda size: f"{rates[f'{key}, {size} pictures']:,.{digits}f}")
 
-def _test(content: dict[str, Any]) -> Table[Any]:
-    columns: tuple[Column[tuple[str, str, Mapping[str, float]]], ...] = (
-        Column("Pictures of each class", lambda row: row[0]),
-        Column("Answers", lambda row: row[1]),
-        Column("Accuracy, %", lambda row: percent(row[2]["accuracy"], row[2]["interval"])),
-        Column("ECE, %", lambda row: percent(row[2]["ece"], digits=1)),
-        Column("NLL", lambda row: f"{row[2]['nll']:.3f}"),
+    columns = (
+        Column[int]("Pictures", lambda size: f"{size:,}"),
+        measured("Open, s", "open_s", 2),
+        measured("Answer by class means, ms", "answer_ms, proto_memory", 0),
+        measured("Answer by nearest, ms", "answer_ms, knn_memory", 0),
+        measured("Add 1,000, s", "add_1000_s", 2),
+        measured("Build the index, s", "index_s", 1),
+        measured("Resident memory, MiB", "resident_mib", 0),
     )
-    shots = sorted(content["shots"].items(), key=lambda item: int(item[0]))
-    reject = content["rejection"]
-    note = (
-        f"`{_engine(content['engine'])}`, {content['tasks']} tasks of 5 test classes; ECE: expected calibration "
-        f"error. Telling pictures of the task from those of five other classes, with 5 pictures of each class: the "
-        f"area under the ROC curve is {reject['auroc']:.3f} ± {reject['interval']:.3f} with familiarity and "
-        f"{reject['auroc_of_probability']:.3f} with the largest class probability."
-    )
-    return Table(columns, [(n, label, found[key]) for n, found in shots for key, label in ANSWERS.items()], note=note)
 
-
-def _rounds(content: dict[str, Any]) -> Table[Any]:
-    found = content["rounds"]
-
-    def accuracy(place: int) -> Column[Sequence[float]]:
-        return Column(str(place + 1), lambda row: percent(row[place], digits=1))
+    def right(engine: str) -> str:
+        exact, read = (rates[f"{how}, {engine}, 10000 pictures"] for how in ("exact", "read"))
+        return f"`{engine}` {exact:.1f} % and {read:.1f} %"
 
     note = (
-        f"Each round `partial_fit` adds one picture of each of 5 test classes; from the first to the last round "
-        f"accuracy rises by {100 * (found[-1] - found[0]):.1f} points."
+        f"Simulated pictures of {setting['width']:,} numbers in {setting['classes']} classes; {content['device']}, one "
+        f"query, without its encoding. Right answers at 10,000, with all of them looked at and as above that number: "
+        f"{', '.join(map(right, MEMORIES))}."
     )
-    return Table((Column("Round", lambda row: "Accuracy, %"), *map(accuracy, range(len(found)))), [found], note=note)
-
-
-def _speed(content: dict[str, Any]) -> Table[Any]:
-    side = content.get("setting", {}).get("size", 84)
-    rows = (
-        ("First call of a cold process, import and fit and predict", "cold_seconds", ".2f", " s"),
-        ("Warm `fit` + `predict`", "warm_seconds", ".3f", " s"),
-        (f"Pictures per second from files of {side}x{side}", "pictures_per_second", ".0f", ""),
-        ("1,000 pictures that were seen before, answered", "cached_seconds", ".2f", " s"),
-        ("`engram demo` usable in the browser", "page_seconds", ".2f", " s"),
-        ("Slowest action on the page", "slowest_action_seconds", ".2f", " s"),
-    )
-    measured = Column[Any]("Measured", lambda row: f"{content[row[1]]:{row[2]}}{row[3]}")
-    note = f"5-way 5-shot, 75 queries; {content['device']}, load average {content['load_average']:.1f}."
-    return Table((Column[Any]("What", lambda row: row[0]), measured), [r for r in rows if r[1] in content], note=note)
+    return Table(columns, sizes, note=note)

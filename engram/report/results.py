@@ -29,7 +29,7 @@ SUMMARY = Path("results/summary.csv")
 NOTE = "Ours: accuracy, ± its 95 % interval over independent sequences. Queries are shuffled if nothing else is said."
 QUOTED = "Published: in the system's own paper; (Table n): as the paper of CML-BGNN prints it."
 ECE_NOTE = "ECE: expected calibration error, 0 is best."
-NO_RUNS, NO_STREAMS, NOT_MEASURED = "No runs are recorded yet.", "No streams are recorded yet.", "Not measured yet."
+NO_RUNS = "No runs are recorded yet."
 POSITIONS = "Accuracy by position in streams of up to 16 tasks"
 OTHERS = "Runs of these recipes with other settings: [other runs](../runs.md)."
 UNKNOWN_START = "Rows over frozen features or an earlier encoder: records from before 2026-11-16 do not say its digest."
@@ -42,8 +42,8 @@ PAGELESS = ("chance", "pixel_centroid")
 
 
 def result_columns(runs: str, shown: Sequence[ResultRow] = ()) -> tuple[Column[ResultRow], ...]:
-    """Of the table a method's page opens with (``head``), of the one it folds away (``page``), of a brief ``list`` of
-    all runs, and of the ``summary``.
+    """Of the table a method's page opens with (``head``), of the one it folds away (``page``), of those by position
+    in a stream (``along``), of a brief ``list`` of runs, and of the ``summary``.
 
     ``runs`` is the way from the page to the records; ``shown``: all rows of the table, whose clauses become footnotes.
     """
@@ -58,13 +58,13 @@ def result_columns(runs: str, shown: Sequence[ResultRow] = ()) -> tuple[Column[R
             words.append(f"**{SELECTION_MARK}**")
         return " ".join([*words, *(marks[clause] for clause in _clauses(row) if clause in marks)])
 
-    head, page, both, brief, summary = ("head",), ("page",), ("head", "list"), ("list",), ("summary",)
-    every = (*page, *both)
+    head, page, along, brief, summary = ("head",), ("page",), ("along",), ("list",), ("summary",)
+    every = (*page, *head, *brief)
     return (
         Column("System", lambda row: system_name(row.record.method), places=brief),
-        Column("Recipe", recipe, places=every),
+        Column("Recipe", recipe, places=(*every, *along)),
         Column("Encoder", lambda row: str(row.record.recipe.get("backbone", "")), places=page, once=True),
-        Column("Test tasks", lambda row: f"{dataset_name(row.protocol)} {_asked(row)}", places=both),
+        Column("Test tasks", lambda row: f"{dataset_name(row.protocol)} {_asked(row)}", places=(*head, *brief, *along)),
         Column("Test tasks", lambda row: _asked(row).partition(", ")[2], places=page),
         Column("Published, %", published_figure, right=True, places=(*head, *page), optional=True),
         Column("Ours, %", our_figure, right=True, places=every),
@@ -147,13 +147,27 @@ def results_table(rows: Sequence[ResultRow], method: str, runs: str = "results/r
     return Opened(_table(first, "head", runs, NOTE, quotes), everything, f"All {len(shown)} recorded rows").markdown()
 
 
-def runs_list(rows: Sequence[ResultRow], runs: str = "results/runs", others: bool = False) -> str:
-    """Every row in brief, or the ``others`` alone: those that stand on no method's page."""
-    if others:
-        methods = {r.record.method for r in rows} - set(PAGELESS)
-        shown = {id(r) for method in methods for r in of_today([r for r in rows if r.record.method == method])}
-        rows = [r for r in rows if id(r) not in shown]
-    return _table(rows, "list", runs).markdown()
+def _along_streams(rows: Sequence[ResultRow]) -> str:
+    """Accuracy by position in the stream, one table for each stream length above 1, up to the `LONGEST`."""
+    tables = []
+    for length in range(2, LONGEST + 1):
+        shown = [r for r in rows if r.length == length and r.evaluation is not None]
+        columns = position_columns(shown_positions(length), _curve, "Task ", "± at most")
+        title = f"Accuracy in % by position in a stream of {length} tasks:"
+        tables.append(Table((*result_columns("", shown), *columns), shown, "along", title, _below(shown)).markdown())
+    return "\n\n".join(filter(None, tables))
+
+
+def _curve(row: ResultRow) -> Curve:
+    metrics = row.evaluation.metrics if row.evaluation else {}
+    return metrics.get("accuracy_by_position") or [], metrics.get("interval_by_position") or []
+
+
+def on_no_page(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Those that stand on no method's page."""
+    methods = {r.record.method for r in rows} - set(PAGELESS)
+    shown = {id(r) for method in methods for r in of_today([r for r in rows if r.record.method == method])}
+    return [r for r in rows if id(r) not in shown]
 
 
 def summary_csv(rows: Sequence[ResultRow]) -> str:
@@ -177,40 +191,16 @@ def of_today(rows: Sequence[ResultRow]) -> list[ResultRow]:
     return [r for r in rows if kept(r) or (r.record.recipe_today, describe_protocol(r.protocol)) not in answered]
 
 
-def positions_tables(rows: Sequence[ResultRow], method: str | None = None, longest: int | None = None) -> str:
-    """Accuracy by position in the stream, one table for each stream length above 1, up to the ``longest``."""
-    rows = [r for r in rows if method in (None, r.record.method) and r.evaluation is not None]
-    rows = rows if method is None else of_today(rows)
-    lengths = sorted({length for r in rows if 1 < (length := r.length) <= (longest or length)})
-    tables = []
-    for length in lengths:
-        shown = [r for r in rows if r.length == length]
-        named = ("Recipe", "Test tasks") if method else ("System", "Recipe", "Test tasks")
-        chosen = [c for c in result_columns("", shown) if "list" in c.places and c.name in named]
-        positions = position_columns(shown_positions(length), _curve, "Task ", "± at most")
-        title = f"Accuracy in % by position in a stream of {length} tasks:"
-        tables.append(Table((*chosen, *positions), shown, title=title, note=_below(shown)))
-    return "\n\n".join(table.markdown() for table in tables) or NO_STREAMS
-
-
-def _curve(row: ResultRow) -> Curve:
-    metrics = row.evaluation.metrics if row.evaluation else {}
-    return metrics.get("accuracy_by_position") or [], metrics.get("interval_by_position") or []
-
-
 def results_section(name: str, rows: Sequence[ResultRow], runs: str) -> str:
-    """What stands between the markers: ``all``, ``others``, a method, or ``all`` or a method with ``:positions``."""
-    stem, _, part = name.partition(":")
-    if part:
-        return positions_tables(rows, None if stem == "all" else stem)
-    if stem in ("all", "others"):
-        return runs_list(rows, runs, others=stem == "others")
-    table = results_table(rows, stem, runs)
-    streams = [r for r in rows if r.record.method == stem and 1 < r.length <= LONGEST]
-    return f"{table}\n\n{folded(POSITIONS, positions_tables(rows, stem, LONGEST))}" if streams else table
+    """What stands between the markers: ``all`` runs in brief, the ``others`` alone that no page shows, or a method."""
+    if name in ("all", "others"):
+        return _table(rows if name == "all" else on_no_page(rows), "list", runs).markdown()
+    along = _along_streams(of_today([r for r in rows if r.record.method == name]))
+    table = results_table(rows, name, runs)
+    return f"{table}\n\n{folded(POSITIONS, along)}" if along else table
 
 
 def results_sections(records: Sequence[RunRecord]) -> set[str]:
     """Names of all sections there are."""
-    methods = {*method_cards(), *(r.method for r in records), *(n.split("/")[0] for n in recipe_names())}
-    return {"others", *(f"{stem}{part}" for stem in ("all", *methods) for part in ("", ":positions"))}
+    recipes = (name.split("/")[0] for name in recipe_names())
+    return {"all", "others", *method_cards(), *(r.method for r in records), *recipes}

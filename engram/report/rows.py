@@ -16,7 +16,7 @@ from engram.ledger import Evaluation, Ledger, RunRecord, correctness, newest, re
 from engram.protocol import agrees, describe_protocol
 from engram.recipes.protocols import protocols_of
 from engram.report.table import Column, Table, percent, points, shown_positions
-from engram.studies.claims import Published, published_figures
+from engram.studies.claims import published_figures
 
 SELECTION_MARK = "weights chosen on the test split, only to reproduce a leak"
 LOST = "per-task results cannot be read"
@@ -100,17 +100,15 @@ def dataset_name(protocol: Mapping[str, Any]) -> str:
     return DATASET_NAMES.get(dataset, dataset) + ("" if split == "test" else f" ({split})")
 
 
-def quoted(row: ResultRow) -> Published | None:
-    """What studies quote of papers for the recipe, only beside its own method and the setting it was published for."""
+def published_figure(row: ResultRow) -> str:
+    """``59.18; 58.65 ± 0.55 (Table 1)``: in the system's own paper or code; in the paper's table where it differs.
+
+    Only beside the recipe's own method and the setting it was published for.
+    """
     name, planned = row.record.recipe_today, protocols_of(row.record.recipe)[0].question
     decisive = ("dataset", "split", "n_way", "n_shot", "labelled_fraction", "drop_unlabelled")
     fits = name.startswith(f"{row.record.method}/") and agrees(row.protocol, {k: planned[k] for k in decisive})
-    return published_figures().get(name) if fits else None
-
-
-def published_figure(row: ResultRow) -> str:
-    """``59.18; 58.65 ± 0.55 (Table 1)``: in the system's own paper or code; in the paper's table where it differs."""
-    if not (paper := quoted(row)):
+    if not fits or not (paper := published_figures().get(name)):
         return ""
     own, table = paper.cell.published_text, f"{paper.cell.paper_text} ({paper.table})"
     return own if own == paper.cell.paper_text else "; ".join(filter(None, (own, table)))

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from engram.ledger import RunRecord
-from engram.report.measured import BUSY, files_of
-from engram.report.results import NOT_MEASURED
+from engram.report.measured import BUSY, NOT_MEASURED, files_of
 from engram.report.table import Column, Table
 
 SECTIONS = ("equality", "processes", "packing", "estimate")
@@ -55,7 +54,8 @@ class Cost:
     reduce: float
     input: float
     hours: float
-    limit: Literal["step", "all-reduce", "input"]
+    limit: str
+    """step, all-reduce or input"""
 
 
 def cost(parts: Parts, images: int, side: int, gpus: int) -> Cost:
@@ -73,9 +73,7 @@ def cost(parts: Parts, images: int, side: int, gpus: int) -> Cost:
     fits = images * size < 0.5 * CARD_BYTES
     read = 0.0 if fits else BATCH * size / parts.input_bytes_per_s
     whole = max(read, step + reduce)
-    limit: Literal["step", "all-reduce", "input"] = (
-        "input" if read > step + reduce else "all-reduce" if reduce > step else "step"
-    )
+    limit = "input" if read > step + reduce else "all-reduce" if reduce > step else "step"
     return Cost(step, reduce, read, PASSES * images / (BATCH * gpus) * whole / 3600, limit)
 
 
@@ -101,21 +99,19 @@ def scale_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
     if name == "estimate":
         parts = parts_of(records, folder)
         return estimate_table(parts).markdown() if parts else NOT_MEASURED
-    found = files_of(folder, f"{name}.*.json")
-    newest = {
-        (c["device"], -c["setting"].get("runs", 0), *sorted({case.get("recipe", "") for case in c["cases"]})): (c, file)
-        for c, file in found
-    }
-    tables = {"equality": _equality, "processes": _processes, "packing": _packing}
+    newest = {}
+    for content, file in files_of(folder, f"{name}.*.json"):
+        recipes = sorted({case.get("recipe", "") for case in content["cases"]})
+        newest[content["device"], -content["setting"].get("runs", 0), *recipes] = content, file
+    table = {"equality": _equality, "processes": _processes, "packing": _packing}[name]
     written = []
     for (device, *_), (content, file) in sorted(newest.items()):
         load = content.get("load_average", 0.0)
         busy = f", load average {load:.1f}" if load > BUSY and name != "equality" else ""
         asked = "{runs} trainings of `{recipe}`, {iterations} steps, " if name == "packing" else ""
-        source = (
-            f"{asked.format(**content['setting'])}{device}{busy}: [{file}]({runs.removesuffix('runs')}speed/{file})"
-        )
-        written.append(f"{tables[name](content['cases']).markdown()}\n\n{source}")
+        source = f"[{file}]({runs.removesuffix('runs')}speed/{file})"
+        told = f"{asked.format(**content['setting'])}{device}{busy}: {source}"
+        written.append(f"{table(content['cases']).markdown()}\n\n{told}")
     return "\n\n".join(written) or NOT_MEASURED
 
 
@@ -142,11 +138,14 @@ def estimate_table(parts: Parts) -> Table[Any]:
     return Table(columns, rows, note=note)
 
 
-def _equality(cases: Sequence[Mapping[str, Any]]) -> Table[Any]:
-    def count(number: str) -> Column[Mapping[str, Any]]:
+Case = Mapping[str, Any]
+
+
+def _equality(cases: Sequence[Case]) -> Table[Case]:
+    def count(number: str) -> Column[Case]:
         return Column(f"{number} processes", lambda case: f"{case['difference'][number]:.1e}")
 
-    columns: tuple[Column[Mapping[str, Any]], ...] = (
+    columns: tuple[Column[Case], ...] = (
         Column("Method", lambda case: f"`{case['method']}`"),
         Column("Its norms", lambda case: case["norms"]),
         Column("Steps", lambda case: str(case["steps"]), right=True),
@@ -155,18 +154,18 @@ def _equality(cases: Sequence[Mapping[str, Any]]) -> Table[Any]:
     return Table(columns, cases)
 
 
-def _processes(cases: Sequence[Mapping[str, Any]]) -> Table[Any]:
+def _processes(cases: Sequence[Case]) -> Table[Case]:
     """A row for each recipe and way to make steps: their times, and the differences under each kind of norms."""
     rows = [case for case in cases if "two_ms" in case]
 
-    def differences(row: Mapping[str, Any]) -> str:
+    def differences(row: Case) -> str:
         same = [c for c in cases if "norms" in c and (c["recipe"], c["how"]) == (row["recipe"], row["how"])]
         return ", ".join(f"{c['difference']:.1e} ({c['norms']} norms)" for c in same)
 
-    def milliseconds(name: str, key: str) -> Column[Mapping[str, Any]]:
+    def milliseconds(name: str, key: str) -> Column[Case]:
         return Column(name, lambda row: f"{row[key]:,.2f}", right=True)
 
-    columns: tuple[Column[Mapping[str, Any]], ...] = (
+    columns: tuple[Column[Case], ...] = (
         Column("Recipe", lambda row: f"`{row['recipe']}`"),
         Column("Steps", lambda row: "captured" if row["captured"] else "eager"),
         Column("Largest difference of weights", differences),
@@ -179,8 +178,8 @@ def _processes(cases: Sequence[Mapping[str, Any]]) -> Table[Any]:
     return Table(columns, rows)
 
 
-def _packing(cases: Sequence[Mapping[str, Any]]) -> Table[Any]:
-    columns: tuple[Column[Mapping[str, Any]], ...] = (
+def _packing(cases: Sequence[Case]) -> Table[Case]:
+    columns: tuple[Column[Case], ...] = (
         Column("Trainings", lambda case: case["way"]),
         Column("Seconds", lambda case: f"{case['seconds']:.1f}", right=True),
         Column("Times sooner", lambda case: f"{case['times_sooner']:.2f}", right=True),

@@ -21,7 +21,8 @@ from engram.report.audits import audit_lines, audit_section, audit_sections
 from engram.report.book import LEAN, OVERVIEW, Book
 from engram.report.curves import curve_figures, curve_section
 from engram.report.faults import FAULTS, faults_section, soak_figure
-from engram.report.measured import OWN, SPEED, own_section, speed_section
+from engram.report.measured import SPEED, speed_section
+from engram.report.own_pictures import OWN, own_section
 from engram.report.quickstart import NAMES, quickstart_section
 from engram.report.results import SUMMARY, results_section, results_sections, summary_csv
 from engram.report.scale import SECTIONS as SCALE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from engram.card import system_name
 from engram.ledger import Answer, Evaluation, Ledger, RunRecord, newest
@@ -122,15 +122,12 @@ def stream_cells(records: Sequence[RunRecord]) -> list[StreamCell]:
     return sorted(cells, key=lambda c: (c.names != "named", c.backbone, c.erased, c.record.recipe_name, c.length))
 
 
-class Pair(NamedTuple):
-    """A comparison of two recipes, at each of `LENGTHS`."""
+class Side(NamedTuple):
+    """One of two that are compared, at each of `LENGTHS`."""
 
-    first: str
-    second: str
-    """recipe"""
-    names: str
-    erased: Literal["none", "second", "both"]
-    """which of them answer without their history"""
+    recipe: str
+    names: str = "named"
+    erased: bool = False
 
 
 FULL = "_resnet12_wide_full"
@@ -138,16 +135,15 @@ ENCODERS = ("", "_resnet12_wide", FULL)
 NAMED, PROTOTYPES = "content_memory/mini_5w1s_named", "proto_memory/mini_5w1s_frozen"
 ANONYMOUS, INDUCTIVE = "content_memory/mini_5w1s_anonymous", "content_memory/mini_5w1s_named_inductive"
 PAIRS = (
-    Pair(NAMED, PROTOTYPES, "named", "none"),
-    Pair(NAMED, INDUCTIVE, "named", "none"),
-    Pair(INDUCTIVE, PROTOTYPES, "named", "none"),
-    Pair(INDUCTIVE, PROTOTYPES, "named", "both"),
-    Pair(f"{NAMED}_resnet12_wide", f"{PROTOTYPES}_resnet12_wide", "named", "none"),
-    Pair(f"{NAMED}{FULL}", f"{PROTOTYPES}{FULL}", "named", "none"),
-    Pair(f"{INDUCTIVE}{FULL}", f"{PROTOTYPES}{FULL}", "named", "none"),
-    *(Pair(f"{NAMED}{e}", f"{NAMED}{e}", "named", "second") for e in ENCODERS),
-    *(Pair(f"{ANONYMOUS}{e}", f"{ANONYMOUS}{e}", "anonymous", "second") for e in ENCODERS),
-    *(Pair(f"{ANONYMOUS}{e}", f"{PROTOTYPES}{e}", "anonymous", "none") for e in ENCODERS),
+    (Side(NAMED), Side(PROTOTYPES)),
+    (Side(NAMED), Side(INDUCTIVE)),
+    (Side(INDUCTIVE), Side(PROTOTYPES)),
+    (Side(INDUCTIVE, erased=True), Side(PROTOTYPES, erased=True)),
+    *((Side(f"{NAMED}{e}"), Side(f"{PROTOTYPES}{e}")) for e in ENCODERS[1:]),
+    (Side(f"{INDUCTIVE}{FULL}"), Side(f"{PROTOTYPES}{FULL}")),
+    *((Side(f"{NAMED}{e}"), Side(f"{NAMED}{e}", erased=True)) for e in ENCODERS),
+    *((Side(f"{ANONYMOUS}{e}", "anonymous"), Side(f"{ANONYMOUS}{e}", "anonymous", True)) for e in ENCODERS),
+    *((Side(f"{ANONYMOUS}{e}", "anonymous"), Side(f"{PROTOTYPES}{e}", "anonymous")) for e in ENCODERS),
 )
 """without names the prototype memory knows the stream's mean alone: what a task on its own gives"""
 Lengths = Mapping[int, Row]  # by T
@@ -206,11 +202,10 @@ class Paired(NamedTuple):
 def paired_table(records: Sequence[RunRecord], folder: Path) -> Opened:
     """A row for each comparison, a column for each T at which its two records answered the same streams."""
     cells = {(c.recipe, c.names, c.erased, c.length): c for c in reversed(stream_cells(records))}
-    rows: dict[Pair, dict[int, Paired]] = {}
+    rows: dict[tuple[Side, Side], dict[int, Paired]] = {}
     for pair in PAIRS:
         for length in LENGTHS:
-            first = cells.get((pair.first, pair.names, pair.erased == "both", length))
-            second = cells.get((pair.second, pair.names, pair.erased != "none", length))
+            first, second = (cells.get((*side, length)) for side in pair)
             if first and second and first.questions == second.questions:
                 found = paired(first.evaluation, second.evaluation, folder, True)
                 rows.setdefault(pair, {})[length] = Paired(first, second, found)

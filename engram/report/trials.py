@@ -1,4 +1,4 @@
-"""What each choice of stage one is worth: runs with a moving average, by their accuracy on validation classes.
+"""Runs beside each other: choices of stage one, and the fast path of training beside the plain one.
 
 ``<!-- trials:begin stage_one -->`` lists every miniImageNet recipe with ``[train] average`` that has a run, the newest.
 """
@@ -6,32 +6,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from engram.ledger import RunRecord
+from engram.ledger import Answer, Ledger, RunRecord, newest
+from engram.protocol import describe_protocol
 from engram.recipes import recipe_names
-from engram.report.results import NOT_MEASURED
-from engram.report.rows import linked
-from engram.report.table import Column, Table
+from engram.report.results import NO_RUNS
+from engram.report.rows import gap_text, linked, paired
+from engram.report.table import Column, Table, percent
 
 NOTE = (
     "Nearest centroid on validation classes, 5-way 1-shot, 15 queries per class, one view of each picture. Best: the "
     "highest validation accuracy, which chose the weights, and at which share of the schedule. End: the last "
     "validation, when the rate is almost 0."
 )
-
-
 SECTION = "stage_one"
 
 
 def trials_section(records: Sequence[RunRecord], runs: str) -> str:
-    known = [name for name in recipe_names() if name.startswith(f"{SECTION}/mini_")]
-    newest = {r.recipe_name: r for r in sorted(records, key=lambda r: r.started) if _is_trial(r)}
-    rows = sorted((newest[name] for name in known if name in newest), key=lambda r: (r.recipe["backbone"], _best(r)))
-    return Table(_columns(runs), rows, note=NOTE, empty=NOT_MEASURED).markdown()
+    known = {name for name in recipe_names() if name.startswith(f"{SECTION}/mini_")}
 
+    def recipe(record: RunRecord) -> str | None:
+        averaged = record.kind == "train" and "validation_accuracy_average" in record.curves
+        return record.recipe_name if averaged and record.recipe_name in known else None
 
-def _is_trial(record: RunRecord) -> bool:
-    return record.kind == "train" and record.status == "finished" and "validation_accuracy_average" in record.curves
+    found = newest(Ledger(records).finished, recipe)
+    rows = sorted((found[name] for name in sorted(found)), key=lambda r: (r.recipe["backbone"], _best(r)))
+    columns: tuple[Column[RunRecord], ...] = (
+        Column("Recipe", lambda r: linked(f"`{r.recipe_name}`", r, runs)),
+        Column("Steps", lambda r: f"{r.training['iterations']:,}", right=True),
+        Column("Minutes", lambda r: f"{r.training['seconds'] / 60:.1f}", right=True),
+        Column("Training accuracy, end, %", lambda r: _last(r, "train_accuracy"), right=True),
+        Column("Last weights, end, %", lambda r: _last(r, "validation_accuracy_last"), right=True),
+        Column("Average, end, %", lambda r: _last(r, "validation_accuracy_average"), right=True),
+        Column("Best, %", lambda r: f"{100 * _best(r):.1f}", right=True),
+        Column("Met at", _when, right=True),
+    )
+    return Table(columns, rows, note=NOTE, empty=NO_RUNS).markdown()
 
 
 def _best(record: RunRecord) -> float:
@@ -48,14 +59,29 @@ def _last(record: RunRecord, curve: str) -> str:
     return f"{100 * record.curves[curve][-1]:.1f}" if curve in record.curves else ""
 
 
-def _columns(runs: str) -> tuple[Column[RunRecord], ...]:
-    return (
-        Column("Recipe", lambda r: linked(f"`{r.recipe_name}`", r, runs)),
-        Column("Steps", lambda r: f"{r.training['iterations']:,}", right=True),
-        Column("Minutes", lambda r: f"{r.training['seconds'] / 60:.1f}", right=True),
-        Column("Training accuracy, end, %", lambda r: _last(r, "train_accuracy"), right=True),
-        Column("Last weights, end, %", lambda r: _last(r, "validation_accuracy_last"), right=True),
-        Column("Average, end, %", lambda r: _last(r, "validation_accuracy_average"), right=True),
-        Column("Best, %", lambda r: f"{100 * _best(r):.1f}", right=True),
-        Column("Met at", _when, right=True),
+def paths_table(records: Sequence[RunRecord], runs: str, folder: Path) -> Table[tuple[Answer, Answer]]:
+    """A row for each question to two runs of one recipe, seed and commit: one replayed captured steps, the other, with
+    ``--plain``, did not. The newest of each kind."""
+    kinds: dict[object, dict[bool, Answer]] = {}
+    for answer in Ledger(records).given:
+        record = answer.record
+        if record.kind == "train" and (captured := record.training.get("captured")) is not None:
+            kinds.setdefault((answer.question, record.seed, record.commit), {})[bool(captured)] = answer
+    rows = [(found[True], found[False]) for found in kinds.values() if len(found) == 2]
+
+    def figure(answer: Answer) -> str:
+        metrics = answer.evaluation.metrics
+        return linked(percent(metrics["accuracy"], metrics["interval"]), answer.record, runs)
+
+    def gap(row: tuple[Answer, Answer]) -> str:
+        return gap_text(paired(row[0].evaluation, row[1].evaluation, folder))
+
+    columns: tuple[Column[tuple[Answer, Answer]], ...] = (
+        Column("Recipe", lambda row: f"`{row[0].record.recipe_name}`"),
+        Column("Steps", lambda row: f"{row[0].record.training['iterations']:,}", right=True),
+        Column("Protocol", lambda row: describe_protocol(row[0].evaluation.protocol)),
+        Column("Fast, %", lambda row: figure(row[0]), right=True),
+        Column("Plain, %", lambda row: figure(row[1]), right=True),
+        Column("Fast minus plain, points", gap, right=True),
     )
+    return Table(columns, rows)

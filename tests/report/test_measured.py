@@ -1,4 +1,4 @@
-"""Tables of speed and of own pictures: rebuilt from files and pairs of runs, the newest of each."""
+"""Tables of speed, rebuilt from files: the newest of each; a memory of several sizes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from engram.errors import EngramWarning
-from engram.report.measured import (
-    AXES,
-    PARTS,
-    own_section,
-    speed_section,
-)
+from engram.report.measured import AXES, MEMORIES, PARTS, memory_table, speed_section
 
 
 def write(folder: Path, name: str, **changes: Any) -> None:
@@ -47,6 +42,10 @@ def test_the_newest_of_each_recipe_and_device_counts(tmp_path: Path) -> None:
     assert parts.count("1.25") == len(PARTS) and "cpu" in parts
 
 
+def test_without_a_fast_and_a_plain_run_it_is_said(tmp_path: Path) -> None:
+    assert speed_section("paths", [], "results/runs", tmp_path) == "Not measured yet."
+
+
 def test_growth_comes_from_the_last_file_that_has_it(tmp_path: Path) -> None:
     assert speed_section("growth", [], "results/runs", tmp_path) == "Not measured yet."
     grown = {axis: {"sizes": [1, 2], "step_total_ms": [8.0, 16.0], "slope": 1.0} for axis in AXES}
@@ -73,47 +72,37 @@ def test_evaluations_from_images_and_from_features(tmp_path: Path) -> None:
     assert "| images | 10,000 | 5.00 | 2,000 | [2026" in images and "| features |" in features
 
 
-FIGURES = {"accuracy": 0.7, "interval": 0.01, "ece": 0.02, "nll": 0.8}
+def stored(device: str, ratio: bool, day: str = "2026-01-01") -> dict[str, Any]:
+    step = {"step_ms": 8.0, "images_per_step": 800, "steps": 2000, "read_gb": 34.5, "resident_mib": 2773.0}
+    recipe = {"disk": step} | ({"memory": {"step_ms": 7.0}} if ratio else {})
+    rates = {"build_s": 64.2, "build_resident_mib": 190.0, "open_s": 0.02}
+    rates |= {"disk_alone_gb_per_s": 2.5} | ({"a/b, disk / memory": 1.14} if ratio else {})
+    setting = {"n_images": 448695, "store_gb": 9.5, "recipes": {"a/b": recipe}}
+    return {"benchmark": "store_disk", "device": device, "measured": day, "rates": rates, "setting": setting}
 
 
-def write_own(folder: Path, name: str, **content: object) -> None:
-    (folder / f"{name}.json").write_text(json.dumps({"measured": "2026-01-01T00:00:00Z", "tasks": 9, **content}))
+def test_training_from_disk_of_each_device_with_a_sentence_on_its_store(tmp_path: Path) -> None:
+    assert speed_section("store", [], "runs", tmp_path) == "Not measured yet."
+    write(tmp_path, "old", **stored("H200", True))
+    write(tmp_path, "new", **stored("H200", True, "2026-01-02"))
+    write(tmp_path, "c", **stored("cpu", False))
+    _, _, gpu, cpu, _, first, _, second = speed_section("store", [], "runs", tmp_path).splitlines()
+    assert gpu == "| `a/b` | H200 | 7.00 | 8.00 | 1.14 | 800 | 2,000 | 34.50 | 2,773 | [2026-01-02](speed/new.json) |"
+    assert cpu == "| `a/b` | cpu |  | 8.00 |  | 800 | 2,000 | 34.50 | 2,773 | [2026-01-01](speed/c.json) |"
+    assert first.startswith(
+        "H200: 448,695 pictures, 9.50 GB, were built in 64 s with 190 MiB resident and opened in 0.020"
+    )
+    assert second.startswith("cpu: ") and "2.50 GB/s" in second
 
 
-def test_the_newest_measurement_counts_and_the_winner_is_marked(tmp_path: Path) -> None:
-    engines = {"slow": {"5": {**FIGURES, "accuracy": 0.6}}, "good": {"5": FIGURES}, "good transductive": {"5": FIGURES}}
-    facts = {"engines": engines, "chosen": "good", "chosen_at": 5, "protocols": {"5": {"n_way": 5, "n_query": 15}}}
-    write_own(tmp_path, "fit.glyphs.a", **facts)
-    write_own(tmp_path, "fit.glyphs.b", **{**facts, "chosen": "slow", "measured": "2025-01-01T00:00:00Z"})
-    table = own_section("engines.glyphs", "../results/runs", tmp_path)
-    rows = [line for line in table.splitlines() if line.startswith("| `")]
-    assert "`good`, **the default** | 70.00 ± 1.00" in rows[0] and "`slow` | 60.00" in rows[1]
-    assert "`good`, transductive" in rows[2] and "(../results/own/fit.glyphs.a.json)" in table
-
-
-def test_test_rounds_and_speed(tmp_path: Path) -> None:
-    shots = {"5": {"default": FIGURES, "temperature 1": FIGURES, "transductive": FIGURES}}
-    reject = {"auroc": 0.7, "interval": 0.01, "auroc_of_probability": 0.5}
-    write_own(tmp_path, "test.glyphs.a", engine="good", shots=shots, rejection=reject, rounds=[0.5, 0.62])
-    assert "0.700 ± 0.010 with familiarity" in own_section("test.glyphs", "results/runs", tmp_path)
-    assert "rises by 12.0 points" in own_section("rounds.glyphs", "results/runs", tmp_path)
-    assert own_section("speed", "results/runs", tmp_path) == "Not measured yet."
-    speed = {"cold_seconds": 3.0, "warm_seconds": 0.2, "pictures_per_second": 200.0, "page_seconds": 4.0}
-    write_own(tmp_path, "speed.a", device="cpu, 2 threads", load_average=0.3, **speed)
-    assert "0.200 s" in own_section("speed", "results/runs", tmp_path)
-    write_own(tmp_path, "speed.b", device="cpu", load_average=0.3, setting={"size": 256}, cached_seconds=1.5, **speed)
-    table = own_section("speed", "results/runs", tmp_path)
-    assert "files of 256x256 | 200 |" in table and "seen before, answered | 1.50 s |" in table
-
-
-def test_more_classes_at_once(tmp_path: Path) -> None:
-    row = {"default": FIGURES, "transductive": FIGURES, "centroids": {"accuracy": 0.6, "interval": 0.01}}
-    ways = {"20": row, "5": row}
-    facts = {"rejection": {"auroc_no_birds": 0.98}, "ways": ways, "centroids": {"5": row["centroids"]}}
-    write_own(tmp_path, "test.imagenet.a", **facts)
-    table = own_section("ways.imagenet", "results/runs", tmp_path)
-    assert table.index("| 5 | 70.00") < table.index("| 20 | 70.00 ± 1.00 | 70.00 ± 1.00 | 60.00 ± 1.00 | 2.0 |")
-    assert "60.00 ± 1.00 % from 5" in table and "ROC curve 0.980" in table
+def test_a_memory_of_several_sizes() -> None:
+    keys = ("open_s", "add_1000_s", "index_s", "resident_mib", "answer_ms, proto_memory", "answer_ms, knn_memory")
+    rates = {f"{key}, {size} pictures": size / 1000 for key in keys for size in (10_000, 1_000)}
+    rates |= {f"{how}, {engine}, 10000 pictures": 70.0 for how in ("exact", "read") for engine in MEMORIES}
+    content = {"rates": rates, "setting": {"width": 64, "classes": 20}, "device": "cpu, 2 threads"}
+    lines = memory_table(content).markdown().splitlines()
+    assert lines[2] == "| 1,000 | 1.00 | 1 | 1 | 1.00 | 1.0 | 1 |" and lines[3].startswith("| 10,000 | 10.00 |")
+    assert "`proto_memory` 70.0 % and 70.0 %, `knn_memory` 70.0 % and 70.0 %." in lines[-1]
 
 
 def test_a_file_that_is_no_measurement_is_named_and_left_out(tmp_path: Path) -> None:

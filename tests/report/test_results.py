@@ -25,15 +25,7 @@ def results_table(records: Sequence[RunRecord], method: str) -> str:
     return results.results_table(result_rows(records), method)
 
 
-def runs_list(records: Sequence[RunRecord], others: bool = False) -> str:
-    return results.runs_list(result_rows(records), others=others)
-
-
-def positions_tables(records: Sequence[RunRecord], method: str | None = None) -> str:
-    return results.positions_tables(result_rows(records), method)
-
-
-def section_text(name: str, records: Sequence[RunRecord], runs: str) -> str:
+def section_text(name: str, records: Sequence[RunRecord], runs: str = "results/runs") -> str:
     return results.results_section(name, result_rows(records), runs)
 
 
@@ -141,13 +133,12 @@ def test_a_bench_over_features_shows_its_training_and_which_images_it_saw() -> N
 
 
 def test_positions_of_short_and_long_streams() -> None:
-    text = positions_tables([make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))])
-    short, long = text.split("\n\nAccuracy")
-    assert "Task 8 | ± at most |" in short and "| 50.7 | 1.1 |" in short
-    assert "Task 64 | Task 100 |" in long and "Task 3 |" not in long and "| 69.9 | 1.1 |" in long
-    assert positions_tables([make_record(1, make_evaluation(0.5, stream_length=1))]) == "No streams are recorded yet."
-    page = section_text("cml_bgnn", [make_record(1, make_evaluation(0.5), make_evaluation(0.6, stream_length=100))], "")
-    assert "stream of 8 tasks" in page and "stream of 100 tasks" not in page  # those are curves elsewhere
+    short, long, longest = (make_evaluation(0.5, stream_length=length) for length in (8, 16, 100))
+    text = section_text("cml_bgnn", [make_record(1, short, long, longest)])
+    _, of_8, of_16 = text.split("Accuracy in % by position in a stream of ")
+    assert "Task 8 | ± at most |" in of_8 and "| 50.7 | 1.1 |" in of_8
+    assert "Task 8 | Task 16 | ± at most |" in of_16 and "Task 3 |" not in of_16 and "| 51.5 | 1.1 |" in of_16
+    assert "stream of 100 tasks" not in text  # those are curves elsewhere
 
 
 def test_a_systems_own_published_figure_goes_before_the_one_the_paper_prints() -> None:
@@ -172,14 +163,15 @@ def test_a_methods_page_leaves_out_settings_that_its_recipe_no_longer_has() -> N
         make_record(number, make_evaluation(accuracy), recipe=recipe, recipe_digest=f"digest{number}")
         for number, (recipe, accuracy) in enumerate(settings)
     ]
-    page, everything = results_table(records, "cml_bgnn"), runs_list(records)
+    page, everything = results_table(records, "cml_bgnn"), section_text("all", records)
     assert "50.00" in page and "75.00" in page and "25.00" not in page and "[other runs](../runs.md)" in page
     assert all(figure in everything for figure in ("50.00", "75.00", "25.00"))
-    others = section_text("others", records, "results/runs")
+    others = section_text("others", records)
     assert "25.00" in others and "50.00" not in others and "75.00" not in others  # each stands in one place
     alone = results_table(records[1:2], "cml_bgnn")  # nothing newer answers the question: it stays
     assert "25.00" in alone and "[other runs]" not in alone
-    assert "50.0 " in positions_tables(records, "cml_bgnn") and "25.0 " not in positions_tables(records, "cml_bgnn")
+    _, along = section_text("cml_bgnn", records).split("<details")
+    assert "50.0 " in along and "25.0 " not in along
 
 
 def test_the_list_of_all_runs_is_brief_and_keeps_failures() -> None:
@@ -215,7 +207,7 @@ def test_a_run_from_before_a_change_of_its_method_says_so_and_gives_way_to_one_o
     assert twice.count("¹ Run before this change of the method: eq. 7: ") == 1  # told once, below
     table = results_table([old, new], "cml_bgnn")
     assert "¹" not in table and "60.00" in table and "50.00" not in table
-    assert "50.00" in runs_list([old, new], others=True)
+    assert "50.00" in section_text("others", [old, new])
 
 
 QUICK = "cml_bgnn/glyphs_quick_class_order"

@@ -162,7 +162,7 @@ def test_rebuild_writes_tables_and_figures_and_check_finds_what_differs(tmp_path
         ("quickstart", "20-wey", "20-way"),
         ("departures", "protonet", "proto_net"),
         ("claims", "al", "all"),
-        ("results", "maml:position", "maml:positions"),
+        ("results", "mamal", "maml"),
     ],
 )
 def test_a_misspelt_section_of_any_kind_is_told(project: Path, kind: str, name: str, meant: str) -> None:

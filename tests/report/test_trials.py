@@ -1,13 +1,17 @@
-"""Runs with a moving average, side by side by their validation accuracy."""
+"""Runs with a moving average by their validation accuracy, and the fast path beside the plain one."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from result_records import make_evaluation, make_record, rows_of
 
 from engram.ledger import RunRecord
 from engram.recipes import load_recipe
-from engram.report.results import NOT_MEASURED
-from engram.report.trials import trials_section
+from engram.report.results import NO_RUNS
+from engram.report.trials import paths_table, trials_section
 
 CURVES = {
     "iteration": [10, 20, 40],
@@ -45,4 +49,31 @@ def test_failed_runs_other_methods_and_runs_without_an_average_do_not_count() ->
         run("proto_net/mini_5w1s", "3"),
         run("stage_one/own", "4"),
     ]
-    assert trials_section(others, "runs") == NOT_MEASURED
+    assert trials_section(others, "runs") == NO_RUNS
+
+
+def trained(folder: Path, number: int, accuracy: float, captured: bool | None, **changes: object) -> RunRecord:
+    correct = np.full((20, 1, 10), accuracy)
+    (folder / "tasks").mkdir(exist_ok=True)
+    np.savez_compressed(folder / f"tasks/{number}.npz", correct=correct)
+    evaluation = replace(make_evaluation(accuracy), tasks_file=f"tasks/{number}.npz")
+    training = {"iterations": 1500} | ({} if captured is None else {"captured": captured})
+    return make_record(number, evaluation, training=training, **changes)
+
+
+def test_the_newest_fast_and_plain_run_are_subtracted(tmp_path: Path) -> None:
+    old, fast = trained(tmp_path, 1, 0.1, True), trained(tmp_path, 3, 0.6, True)
+    plain, other = trained(tmp_path, 2, 0.5, False), trained(tmp_path, 4, 0.9, False, commit="later")
+    table = paths_table([fast, old, plain, other], "results/runs", tmp_path)
+    assert [(fast.record, plain.record) for fast, plain in table.full] == [(fast, plain)]
+    (row,) = rows_of(table.markdown())
+    assert row[1] == "1,500" and row[5] == "+10.00 ± 0.00" and "(results/runs/" in row[3]
+
+
+def test_without_a_pair_there_is_no_table(tmp_path: Path) -> None:
+    records = [
+        trained(tmp_path, 1, 0.5, None),
+        trained(tmp_path, 2, 0.5, True),
+        trained(tmp_path, 3, 0.5, False, seed=7),
+    ]
+    assert paths_table(records, "r", tmp_path).rows == []
