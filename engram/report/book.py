@@ -16,8 +16,9 @@ from engram.report.costs import costs_table
 from engram.report.curves import Curve, system_curves
 from engram.report.measured import step_times
 from engram.report.rows import ResultRow, result_rows
-from engram.report.studies import comparisons_table, folded, overview_table, study_markdown
+from engram.report.studies import comparisons_table, overview_table, study_markdown
 from engram.report.systems import lean_systems_table, systems_tables
+from engram.report.table import folded
 from engram.studies.claims import load_claims
 from engram.studies.schema import Study, load_study, study_names
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.report.cells import CellMap, Compared, Filled, comparisons, scale_text
-from engram.report.notes import Notes
 from engram.report.rows import file_of, linked
-from engram.report.table import Column, Table, headed, percent
+from engram.report.table import Column, Notes, Table, folded, headed, percent
 from engram.report.verdicts import BESIDE_NOTE, against_paper
 from engram.studies.schema import Row, Study
 
@@ -49,11 +48,6 @@ def study_markdown(study: Study, cells: CellMap, runs: str) -> str:
     table = Table((LABEL, BACKBONE, *columns), headed(study.rows, attrgetter("group"))).markdown()
     parts = [f"{study.description} Nothing of it is run yet: `engram reproduce {study.called}`."]
     return "\n\n".join([*parts, *([folded("The published figures, in %", table)] if columns else [])])
-
-
-def folded(summary: str, inside: str) -> str:
-    """Markdown that a page shows on a click."""
-    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{inside}\n\n</details>'
 
 
 def _label(row: Row) -> str:

@@ -13,9 +13,8 @@ from operator import attrgetter
 
 from engram.protocol import describe_protocol
 from engram.report.cells import CellMap, Filled, other_training
-from engram.report.notes import Notes
 from engram.report.rows import linked
-from engram.report.table import Column, Table, headed, percent
+from engram.report.table import Column, Notes, Table, headed, percent
 from engram.report.verdicts import VERDICT_NOTE, against_centroid, against_paper, like_paper, sheet_backbone, verdict
 from engram.studies.jobs import recipe_called
 from engram.studies.schema import Cell, Row, Study
