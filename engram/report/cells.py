@@ -69,15 +69,15 @@ class Filled:
     @cached_property
     def values(self) -> list[np.ndarray]:
         """For each seed the measure of every sequence."""
-        return [measured(correctness(a.evaluation, self.folder), self.cell.measure) for a in self.first]
+        return self.values_of(self.first)
+
+    def values_of(self, answers: Sequence[Answer]) -> list[np.ndarray]:
+        """The measure of every sequence of other answers than those shown, such as those asked as the paper's were."""
+        return [measured(correctness(a.evaluation, self.folder), self.cell.measure) for a in answers]
 
     @cached_property
     def estimate(self) -> Estimate | None:
         return estimate(self.values) if self.answers else None
-
-    def estimate_of(self, answers: Sequence[Answer]) -> Estimate:
-        """Of other answers than those shown, such as those asked as the paper's were."""
-        return estimate([measured(correctness(a.evaluation, self.folder), self.cell.measure) for a in answers])
 
     @property
     def frozen(self) -> bool:

@@ -14,7 +14,7 @@ from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.report.cells import CellMap, Compared, Filled, comparisons, scale_text
 from engram.report.rows import file_of, linked
 from engram.report.table import Column, Notes, Table, folded, headed, percent
-from engram.report.verdicts import BESIDE_NOTE, against_paper
+from engram.report.verdicts import against_paper
 from engram.studies.schema import Row, Study
 
 DOCS, REPORT = ("docs",), ("report",)
@@ -22,7 +22,9 @@ UNTOUCHED = ("not run", "no recipe yet", "not in the paper")
 """what is missing of a cell that nobody has tried to fill"""
 STUDY_NOTE = (
     "Ours: accuracy in %, ± its 95 % interval over tasks and, with several seeds, over seeds. "
-    f"{BESIDE_NOTE} Short: fewer iterations than the paper's schedule, not a fair test of a published figure."
+    "In brackets: ours minus the paper's under the paper's protocol (BatchNorm statistics, queries per class, query "
+    "order, as far as these are known); if that is not recorded, how the protocols differ. "
+    "Short: fewer iterations than the paper's schedule, not a fair test of a published figure."
 )
 
 
