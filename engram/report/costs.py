@@ -111,8 +111,7 @@ def cost_points(cells: Sequence[Filled]) -> list[CostPoint]:
     points = []
     for cell in cells:
         if (seconds := cell.first[0].training.get("seconds")) and (found := cell.estimate):
-            order = cell.protocol.get("slot_order") == "class-order"
-            points.append(CostPoint(cell.row, seconds / 60, found.mean, found.interval, order))
+            points.append(CostPoint(cell.row, seconds / 60, found.mean, found.interval, cell.in_class_order))
     return sorted(points, key=lambda p: (p.minutes, p.accuracy))
 
 

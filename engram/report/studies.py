@@ -33,7 +33,7 @@ def study_table(study: Study, cells: CellMap, runs: str, place: str) -> Table[Ro
     notes = Notes()
     texts = {key: ours_text(cell, runs, notes) for key, cell in cells.items()} if place in DOCS else {}
     note = STUDY_NOTE
-    if any(cells[k].protocol.get("slot_order") == "class-order" for k in cells):
+    if any(cell.in_class_order for cell in cells.values()):
         note += f" Class order: {CLASS_ORDER_MARK.split(': ')[1]}."
     figures = [column for name in study.columns for column in _figures(name, cells, texts, runs)]
     told = "\n\n".join(filter(None, (note, notes.markdown())))
@@ -98,7 +98,7 @@ def ours_text(cell: Filled, runs: str, notes: Notes) -> str:
         words += f", asked as in the paper {like}" if beside.other else ""
         words += f" ({beside.gap.points})" if beside.apart else f" ({beside.gap.points}, {beside.word})"
         apart = beside.word if beside.apart else ""
-    order = "**class order**" if cell.protocol.get("slot_order") == "class-order" else ""
+    order = "**class order**" if cell.in_class_order else ""
     return ", ".join(filter(None, (words, order))) + notes.mark(scale_text(cell), apart, cell.without)
 
 
@@ -112,7 +112,7 @@ def cell_html(cell: Filled, runs: str) -> str:
     if beside := against_paper(cell):
         asked = f" asked so {percent(beside.figure.mean, beside.figure.interval)}:" if beside.other else ""
         paper += f"<br>ours{asked} {beside.gap.points}, {escape(beside.word)}"
-    marked = ' class="marked"' if cell.protocol.get("slot_order") == "class-order" else ""
+    marked = ' class="marked"' if cell.in_class_order else ""
     tick = f'<b style="left: {cell.cell.paper:.1f}%"></b>' if cell.cell.paper else ""
     return (
         f'<span class="figure">{figure}</span>'
@@ -185,8 +185,8 @@ def _reading(compared: Compared) -> str:
 
 
 COMPARISON_COLUMNS: tuple[Column[Compared], ...] = (
-    Column("Difference, in points", lambda c: f"{c.pair.first} minus {c.pair.second}"),
-    Column("Column", lambda c: c.column),
+    Column("Difference, in points", lambda c: f"{c.first.row} minus {c.second.row}"),
+    Column("Column", lambda c: c.first.cell.column),
     Column("Mean ± 95 % interval", lambda c: c.found.points, right=True),
     Column("Iterations", _trained),
     Column("Paired", lambda c: "same tasks" if c.found.paired else "different tasks"),
@@ -197,7 +197,7 @@ COMPARISON_COLUMNS: tuple[Column[Compared], ...] = (
 
 def comparisons_table(study: Study, cells: CellMap) -> Table[Compared]:
     """Every declared comparison whose two cells are recorded."""
-    return Table(COMPARISON_COLUMNS, list(comparisons(study, cells)))
+    return Table(COMPARISON_COLUMNS, comparisons(study, cells))
 
 
 class Progress(NamedTuple):

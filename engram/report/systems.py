@@ -169,7 +169,7 @@ def _lean_texts(line: SystemLine, runs: str, pages: str, notes: Notes) -> tuple[
         ours, why = DASH + notes.mark(f"{figure} with other {keys}"), ""
     else:
         ours = ours_like_paper(cell, runs, notes)
-    remark = CLASS_ORDER if cell.protocol.get("slot_order") == "class-order" else ""
+    remark = CLASS_ORDER if cell.in_class_order else ""
     known = _of_published(cell.cell)[:2] if beside and "batch_norm" not in cell.cell.paper_ask else ()
     system, marks = line.system(pages).replace("†]", "]"), notes.mark(why, remark, *known)
     return system, cell.cell.paper_text, ours, f"{word}{_share(cell)}{marks}"

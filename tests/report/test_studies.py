@@ -29,8 +29,8 @@ def test_figures_differences_and_words_of_a_table(tmp_path: Path) -> None:
     cells = cells_of(tmp_path, "table1")
     table = study_table(load_study("table1"), cells, "runs", "docs").markdown()
     assert "differ in query order" in table and "full schedule" in table and "runs/cml_bgnn.mini_5w1s." in table
-    found = compare(cells["CML-BGNN", "1-shot"], cells["CML-BGNN w/o B", "1-shot"])
-    assert found is not None and found.paired  # both answered the same frozen tasks
+    compared = compare(cells["CML-BGNN", "1-shot"], cells["CML-BGNN w/o B", "1-shot"])
+    assert compared is not None and compared.found.paired  # both answered the same frozen tasks
     assert "same tasks" in comparisons_table(load_study("table1"), cells).markdown()
 
 
