@@ -80,8 +80,8 @@ def draw_curves(cells: list[Filled]) -> str:
         band(axes, steps, accuracy, half, 3.5, look)
         if paper not in drawn:
             drawn.add(paper)
-            published = {"label": f"{shots}, published {paper:.2f}", "color": colour, "linestyle": DASHES[1]}
-            axes.plot([0, last], [paper / 100, paper / 100], linewidth=1.3, **published)
+            label, level = f"{shots}, published {paper:.2f}", [paper / 100, paper / 100]
+            axes.plot([0, last], level, color=colour, linewidth=1.3, linestyle=DASHES[1], label=label)
     in_percent(axes)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
