@@ -13,11 +13,12 @@ from engram.ledger import Ledger, RunRecord, read_ledger, readable_tasks, record
 from engram.report.cells import Filled, fill
 from engram.report.claims import Finding, claims_table, findings
 from engram.report.costs import costs_table
-from engram.report.curves import Curve, system_curves
+from engram.report.curves import system_curves
 from engram.report.measured import step_times
 from engram.report.rows import ResultRow, result_rows
-from engram.report.studies import comparisons_table, folded, overview_table, study_markdown
+from engram.report.studies import comparisons_table, overview_table, study_markdown
 from engram.report.systems import lean_systems_table, systems_tables
+from engram.report.table import folded
 from engram.studies.claims import load_claims
 from engram.studies.schema import Study, load_study, study_names
 
@@ -69,7 +70,7 @@ class Book:
         return {name: fill(study, self.ledger, self.folder, self.lost) for name, study in self.studies.items()}
 
     @cached_property
-    def curves(self) -> dict[str, list[Curve]]:
+    def curves(self) -> dict[str, list[Filled]]:
         """Of each system how it was trained."""
         return system_curves(self.studies[SYSTEMS], self.cells[SYSTEMS])
 

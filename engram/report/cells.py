@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from engram.report.rows import LOST, trained_part
 from engram.report.statistics import Difference, Estimate, difference, estimate
 from engram.studies.checks import missing_recipes
 from engram.studies.jobs import recipe_called
-from engram.studies.schema import Cell, Comparison, ScaleName, Study
+from engram.studies.schema import Cell, ScaleName, Study
 
 MOST_TOLD = 4
 """keys that a cell names one by one"""
@@ -69,15 +69,15 @@ class Filled:
     @cached_property
     def values(self) -> list[np.ndarray]:
         """For each seed the measure of every sequence."""
-        return [measured(correctness(a.evaluation, self.folder), self.cell.measure) for a in self.first]
+        return self.values_of(self.first)
+
+    def values_of(self, answers: Sequence[Answer]) -> list[np.ndarray]:
+        """The measure of every sequence of other answers than those shown, such as those asked as the paper's were."""
+        return [measured(correctness(a.evaluation, self.folder), self.cell.measure) for a in answers]
 
     @cached_property
     def estimate(self) -> Estimate | None:
         return estimate(self.values) if self.answers else None
-
-    def estimate_of(self, answers: Sequence[Answer]) -> Estimate:
-        """Of other answers than those shown, such as those asked as the paper's were."""
-        return estimate([measured(correctness(a.evaluation, self.folder), self.cell.measure) for a in answers])
 
     @property
     def frozen(self) -> bool:
@@ -88,6 +88,11 @@ class Filled:
     @property
     def protocol(self) -> Mapping[str, Any]:
         return self.first[0].evaluation.protocol if self.answers else {}
+
+    @property
+    def in_class_order(self) -> bool:
+        """The order of its queries revealed their labels."""
+        return self.protocol.get("slot_order") == "class-order"
 
     @property
     def questions(self) -> tuple[Any, ...]:
@@ -210,37 +215,28 @@ def _missing(blank: Filled, study: Study, ledger: Ledger, absent: Mapping[str, s
     return replace(blank, recipe=recipe, scale=scale, missing=why, command=command)
 
 
-def alike(first: Filled, second: Filled) -> tuple[Filled, Filled]:
-    """The two cells as recipes of equally many iterations fill them, where there are such; else as they are shown."""
-    if not first.answers or not second.answers:
-        return first, second
-    pairs = ((a, b) for a in (first, *first.others) for b in (second, *second.others) if a.iterations == b.iterations)
-    return next(pairs, (first, second))
-
-
-def compare(first: Filled, second: Filled) -> Difference | None:
-    """First minus second over the seeds each has, paired where both answered the same tasks; None if one is empty."""
-    if not first.answers or not second.answers:
-        return None
-    return difference(first.values, second.values, first.questions == second.questions)
-
-
 class Compared(NamedTuple):
-    """A comparison a study declares, whose two cells are recorded."""
+    """Two recorded cells and their difference."""
 
-    pair: Comparison
-    column: str
     first: Filled
     second: Filled
     found: Difference
 
 
-def comparisons(study: Study, cells: Mapping[tuple[str, str], Filled]) -> Iterator[Compared]:
-    for pair in study.comparisons:
-        for column in pair.columns or study.columns:
-            first, second = cells.get((pair.first, column)), cells.get((pair.second, column))
-            if not first or not second:
-                continue
-            first, second = alike(first, second)
-            if found := compare(first, second):
-                yield Compared(pair, column, first, second, found)
+def compare(first: Filled, second: Filled) -> Compared | None:
+    """First minus second over the seeds each has, paired where both answered the same tasks; None if one is empty.
+
+    Each as a recipe of equally many iterations fills it, where there are such; else as it is shown.
+    """
+    if not first.answers or not second.answers:
+        return None
+    pairs = ((a, b) for a in (first, *first.others) for b in (second, *second.others) if a.iterations == b.iterations)
+    one, other = next(pairs, (first, second))
+    return Compared(one, other, difference(one.values, other.values, one.questions == other.questions))
+
+
+def comparisons(study: Study, cells: CellMap) -> list[Compared]:
+    """Every comparison that a study declares whose two cells are recorded."""
+    asked = [(pair, column) for pair in study.comparisons for column in pair.columns or study.columns]
+    both = ((cells.get((pair.first, column)), cells.get((pair.second, column))) for pair, column in asked)
+    return [found for first, second in both if first and second and (found := compare(first, second))]

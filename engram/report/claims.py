@@ -9,7 +9,7 @@ from math import hypot
 
 from engram.ledger import Ledger, RunRecord
 from engram.report.audits import effect_text
-from engram.report.cells import CellMap, Filled, alike, compare, scale_text
+from engram.report.cells import CellMap, Filled, compare, scale_text
 from engram.report.statistics import Difference, spread_ratio_is_clear
 from engram.report.table import Column, Table, percent
 from engram.studies.claims import Claim, ClaimTest
@@ -95,9 +95,9 @@ def _told(effect: float, interval: float, claimed: float) -> bool | None:
 def _higher(test: ClaimTest, first: Filled, second: Filled, label: str) -> TestResult:
     papers = first.cell.paper, second.cell.paper
     claimed = test.claimed / 100 or ((papers[0] - papers[1]) / 100 if all(papers) else 0.0)
-    first, second = alike(first, second)
-    found = compare(first, second)
-    assert found is not None
+    compared = compare(first, second)
+    assert compared is not None
+    first, second, found = compared
     columns = f"{first.row}, {first.cell.column} minus {second.cell.column}: "
     name = label or (columns if first.row == second.row else f"{first.row} minus {second.row}: ")
     words = f"{name}{found.points} points, {found.word}{'' if found.paired else ', not paired'}"

@@ -1,29 +1,122 @@
-"""Figures as SVG strings: accuracy along a stream, validation over training as lines and boxes, reliability, cost."""
+"""Figures as SVG strings: accuracy along a stream or over training, and reliability.
+
+A system looks the same in every one, at most `MOST` lines share a panel, each is named at its end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
+from zlib import crc32
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from engram.card import method_cards
 from engram.errors import EngramError
-from engram.ledger import Ledger, RunRecord
 from engram.report.cells import CellMap, Filled
-from engram.report.lines import draw_line, in_percent, look_of, name_lines, panels, place_labels
-from engram.report.svg import INK, MARKERS, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
+from engram.report.svg import DASHES, INK, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 from engram.studies.schema import Study
 
 PANEL = 195
 """height of a panel's axes, about, in pixels"""
-BOXES = 6
-"""parts of training that get a box each"""
-COST_SIZE, COST_AXES = (460, 340), (0.13, 0.15, 0.85, 0.82)
-TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+MOST = 6
+"""lines in one panel; more go to a panel of their own"""
+COLOURS = {"cml_bgnn": 0, "content_memory": 0, "egnn": 1, "proto_memory": 2, "knn_memory": 3, "proto_net": 5}
+COLOURS["propagation_memory"] = 4
+"""of the systems that are drawn together, by stem; any other has one by its name"""
+VARIANTS = {
+    "history erased": 2, "each task afresh": 2, "no history": 4, "by slot": 3, "by attention": 5, "by content": 0,
+    "with memory": 0, "class order": 1, "the same weights": 5, "shuffled": 0, "-L-1": 2, "-L-2": 1, "-L-3": 0,
+}  # fmt: skip
+"""words of a label -> its dashes, the first that are found; a label with such words and no system is of CML-BGNN"""
+MARKERS = {"transductive": "s", "resnet": "^"}
+LABEL_HEIGHT = 15.0
+"""of a line's label, in pixels"""
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, dashes and marker: no reading hangs on colour alone."""
+
+    colour: int
+    dash: int
+    marker: str
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """for matplotlib"""
+        return {"color": SERIES[self.colour], "linestyle": DASHES[self.dash], "marker": self.marker}
+
+
+def look_of(label: str) -> Look:
+    """Of a line called ``CML-BGNN, memory by content, transductive``: the same wherever it is drawn."""
+    known = {card.title.lower(): stem for stem, card in method_cards().items()}
+    title = max((t for t in known if label.lower().startswith(t)), key=len, default="")
+    words = next((w for w in VARIANTS if w in label), "")
+    stem = known.get(title, "cml_bgnn" if words else label)
+    colour = COLOURS.get(stem, crc32(stem.encode()) % len(SERIES))
+    rest = label[len(title) :].replace(", transductive", "").strip("†") if title else ""
+    dash = VARIANTS[words] if words else crc32(rest.encode()) % len(DASHES) if rest else 0
+    return Look(colour, dash, next((m for w, m in MARKERS.items() if w in label), "o"))
+
+
+def panels(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """In order, at most `MOST` in each."""
+    return [items[start : start + MOST] for start in range(0, len(items), MOST)]
+
+
+def draw_line(axes: Axes, label: str, x: np.ndarray, accuracy: np.ndarray, interval: np.ndarray) -> None:
+    """A line with a band for its interval."""
+    band(axes, x, accuracy, interval, 4.5 if len(x) <= 40 else 0, {"label": label, **look_of(label).style})
+
+
+def band(
+    axes: Axes, x: np.ndarray, accuracy: np.ndarray, interval: np.ndarray, size: float, look: Mapping[str, Any]
+) -> None:
+    """``size``: of its markers."""
+    axes.fill_between(x, accuracy - interval, accuracy + interval, color=look["color"], alpha=0.16, linewidth=0)
+    axes.plot(x, accuracy, linewidth=1.9, markersize=size, **look)
+
+
+def in_percent(axes: Axes) -> None:
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+
+
+def name_lines(axes: Axes, height: float) -> None:
+    """Each line's label right of the axes at the height of its end, moved apart where two would meet.
+
+    ``height``: of the axes, about, in pixels. A thin line leads from the end to its label.
+    """
+    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    ends = [(np.asarray(line.get_xdata(), float)[-1], np.asarray(line.get_ydata(), float)[-1]) for line in lines]
+    starts = [((x - left) / (right - left), (y - low) / (high - low)) for x, y in ends]
+    places = spread([y for _, y in starts], LABEL_HEIGHT / height)
+    for line, start, place in zip(lines, starts, places, strict=True):
+        colour = line.get_color()
+        axes.plot(
+            [start[0], 1.03], [start[1], place], color=colour, linewidth=0.7, transform=axes.transAxes, clip_on=False
+        )
+        text = str(line.get_label())
+        axes.text(1.04, place, text, color=colour, va="center", fontsize=TEXT_SIZE - 1, transform=axes.transAxes)
+
+
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """The places at least ``gap`` apart, in their order; where that would lead above 1, those below give way."""
+    order = sorted(range(len(places)), key=lambda number: places[number])
+    moved = list(places)
+    for before, after in pairwise(order):
+        moved[after] = max(moved[after], moved[before] + gap)
+    ceiling = max([1.0, *places])
+    for number in reversed(order):
+        moved[number] = min(moved[number], ceiling)
+        ceiling = moved[number] - gap
+    return moved
 
 
 @dataclass(frozen=True)
@@ -121,68 +214,6 @@ def reliability_diagram(curve: ReliabilityCurve) -> str:
     return to_svg(figure, f"Reliability of {curve.label}: expected calibration error {curve.ece:.3f}")
 
 
-def training_runs(study: Study, cells: CellMap, ledger: Ledger, column: str) -> dict[str, list[RunRecord]]:
-    """row -> its training runs of one column, a run for each seed, of the recipe that the cell shows."""
-    shown = {row.label: cells.get((row.label, column)) for row in study.rows}
-    found = {label: ledger.trainings(c.recipe).values() for label, c in shown.items() if c and c.answers and c.recipe}
-    validated = {label: [r for r in runs if r.curves.get("validation_accuracy")] for label, runs in found.items()}
-    return {label: runs for label, runs in validated.items() if runs}
-
-
-def training_lines(runs: Mapping[str, Sequence[RunRecord]], metric: str) -> list[PositionCurve]:
-    """Mean over seeds with their range; iterations that not all seeds have validated are left out."""
-    curves = []
-    for label, records in runs.items():
-        looks = [dict(zip(r.curves["iteration"], r.curves.get(metric) or (), strict=False)) for r in records]
-        if shared := sorted(set.intersection(*map(set, looks))):
-            values = np.array([[look[i] for i in shared] for look in looks], float)
-            middle, half = (values.max(0) + values.min(0)) / 2, (values.max(0) - values.min(0)) / 2
-            seeds = f", {len(records)} seeds" if len(records) > 1 else ""
-            curves.append(PositionCurve(f"{label}{seeds}", middle.tolist(), half.tolist(), shared))
-    return curves
-
-
-def box_plots(runs: Mapping[str, Sequence[RunRecord]], title: str) -> str:
-    """Validation accuracy of all seeds in equal parts of training, a box for each system and part."""
-    labels = list(runs)
-    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 24 else 1
-    figure = new_figure(430, 250 + 17 * -(-len(labels) // columns))
-    axes = figure.subplots()
-    style_axes(axes, "thousands of iterations, up to", "validation accuracy")
-    edges = np.linspace(0, max(max(r.curves["iteration"]) for records in runs.values() for r in records), BOXES + 1)
-    width = 0.8 / len(labels)
-    for number, (label, records) in enumerate(runs.items()):
-        looks = [np.stack([r.curves["iteration"], r.curves["validation_accuracy"]]) for r in records]
-        iterations, accuracy = np.concatenate(looks, 1)
-        groups = [accuracy[(iterations > low) & (iterations <= high)] for low, high in pairwise(edges)]
-        places = np.arange(BOXES) + (number - (len(labels) - 1) / 2) * width
-        look = {key: value for key, value in look_of(label).style.items() if key != "marker"}
-        _boxes(axes, groups, places, width, look)
-        axes.plot([], [], linewidth=6, alpha=0.5, label=label, **look)
-    axes.set_xticks(range(BOXES), [f"{high / 1000:.3g}" for high in edges[1:]])
-    in_percent(axes)
-    legend: dict[str, Any] = {"frameon": False, "labelcolor": INK, "fontsize": TEXT_SIZE, "borderaxespad": 0.1}
-    figure.legend(loc="outside upper left", ncols=columns, handlelength=2.6, **legend)
-    return to_svg(figure, f"{title}: boxes of validation accuracy over training, {', '.join(labels)}")
-
-
-def _boxes(axes: Axes, groups: Sequence[np.ndarray], places: np.ndarray, width: float, look: Mapping[str, Any]) -> None:
-    """Boxes of the groups that are not empty; the line inside is the median, whiskers reach the extremes."""
-    kept = [(group, place) for group, place in zip(groups, places, strict=True) if len(group)]
-    if not kept:
-        return
-    drawn = axes.boxplot(
-        [group for group, _ in kept], positions=[place for _, place in kept], widths=width * 0.8, whis=(0, 100),
-        patch_artist=True, manage_ticks=False, showfliers=False,
-    )  # fmt: skip
-    for box in drawn["boxes"]:
-        box.set(facecolor=look["color"], alpha=0.45, edgecolor=look["color"], linestyle=look["linestyle"])
-    for line in (*drawn["whiskers"], *drawn["caps"]):
-        line.set(color=look["color"])
-    for line in drawn["medians"]:
-        line.set(color=INK, linewidth=1.6)
-
-
 def position_curves(study: Study, cells: CellMap) -> list[PositionCurve]:
     """Accuracy by position of every row of a study of streams, of its first seed; one curve a row."""
     rows = {row.label: [cells[row.label, c.column] for c in row.cells] for row in study.rows}
@@ -195,56 +226,3 @@ def reliability_curves(cells: Sequence[Filled]) -> list[ReliabilityCurve]:
     """One for each recorded cell whose record keeps reliability bins."""
     found = [(f"{c.row}, {c.cell.column}", c.first[0].evaluation.metrics) for c in cells]
     return [ReliabilityCurve.of(label, metrics) for label, metrics in found if metrics.get("reliability")]
-
-
-class CostPoint(NamedTuple):
-    label: str
-    minutes: float
-    accuracy: float
-    interval: float
-    marked: bool
-    """measured in class order"""
-
-
-def cost_points(cells: Sequence[Filled]) -> list[CostPoint]:
-    points = []
-    for cell in cells:
-        if (seconds := cell.first[0].training.get("seconds")) and (found := cell.estimate):
-            order = cell.protocol.get("slot_order") == "class-order"
-            points.append(CostPoint(cell.row, seconds / 60, found.mean, found.interval, order))
-    return sorted(points, key=lambda p: (p.minutes, p.accuracy))
-
-
-def cost_figure(points: Sequence[CostPoint]) -> str:
-    """Accuracy against minutes of training; numbers stand at the points, the key below tells whose they are."""
-    figure = new_figure(*COST_SIZE)
-    figure.set_layout_engine("none")  # the place of the axes is needed to place the numbers
-    axes = figure.add_axes(COST_AXES)
-    style_axes(axes, "minutes of training", "accuracy")
-    axes.set_xscale("log")
-    for point in points:
-        look = (SERIES[1], MARKERS[1]) if point.marked else (SERIES[0], MARKERS[0])
-        axes.errorbar(point.minutes, point.accuracy, point.interval, color=look[0], marker=look[1], markersize=5)
-    low, high = min(p.minutes for p in points) / 1.6, max(p.minutes for p in points) * 1.6
-    axes.set_xlim(low, high)
-    ticks = [t for t in TICKS if low <= t <= high] or [round(high, 1)]
-    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    axes.minorticks_off()
-    axes.margins(y=0.14)
-    in_percent(axes)
-    _number(axes, points)
-    return to_svg(figure, f"Cost against accuracy: {', '.join(p.label for p in points)}")
-
-
-def _number(axes: Axes, points: Sequence[CostPoint]) -> None:
-    """Numbers beside the points, with a thin line where one had to stand apart."""
-    places = axes.transData.transform([(p.minutes, p.accuracy) for p in points])
-    sizes = [(7.5 * len(str(n)) + 1, 10.0) for n in range(1, len(points) + 1)]
-    centres = place_labels(places, sizes)
-    back = axes.transData.inverted()
-    for number, (place, centre) in enumerate(zip(places, centres, strict=True), 1):
-        x, y = back.transform(centre)
-        axes.text(x, y, str(number), color=INK, ha="center", va="center", fontsize=TEXT_SIZE - 2)
-        if np.abs(centre - place).max() > 18:
-            line = back.transform([place, place + 0.75 * (centre - place)])
-            axes.plot(line[:, 0], line[:, 1], color=INK, alpha=0.4, linewidth=0.7)

@@ -13,12 +13,14 @@ import numpy as np
 from engram.errors import EngramError
 from engram.files import UNPACKING, check_overwritable, check_zip, open_regular
 from engram.ledger import conflicts, current_commit
-from engram.report import figures as draw
 from engram.report.book import Book
 from engram.report.cells import Filled
 from engram.report.claims import NOTE as CLAIMS_NOTE
 from engram.report.claims import VERDICTS, claims_table
+from engram.report.costs import cost_figure, cost_points
+from engram.report.curves import box_plots, training_lines, training_runs
 from engram.report.episode import EpisodePicture
+from engram.report.figures import accuracy_by_position, position_curves, reliability_curves, validation_curves
 from engram.report.page import Section, episode_html, figure_grid, reliability_section, render_page, wide
 from engram.report.stream_figures import stream_figures
 from engram.report.studies import comparisons_table, overview_table, study_table
@@ -103,21 +105,21 @@ def _study(book: Book, study: Study, runs: str) -> Section:
         parts.append(f'<h3 class="part">Differences, in points</h3>{compared.html("cards")}')
     if study.kind == "training":
         parts += [part for column in study.columns for part in _training_figures(book, study, column)]
-    curves = draw.position_curves(study, cells) if study.kind == "stream" else []
+    curves = position_curves(study, cells) if study.kind == "stream" else []
     if curves and max(len(c.accuracy) for c in curves) <= 16:
-        parts.append(figure_grid([draw.accuracy_by_position(curves)], "figures one"))
+        parts.append(figure_grid([accuracy_by_position(curves)], "figures one"))
     return Section(study.title, study.description + (HOW_CELL if study.name == ORDER[0] else ""), "\n".join(parts))
 
 
 def _training_figures(book: Book, study: Study, column: str) -> list[str]:
     """Node accuracy, edge accuracy and boxes of a column, as far as runs are recorded."""
-    if not (runs := draw.training_runs(study, book.cells[study.name], book.ledger, column)):
+    if not (runs := training_runs(study, book.cells[study.name], book.ledger, column)):
         return []
     metrics = {"validation_accuracy": "node accuracy", "validation_edge_accuracy": "edge accuracy"}
-    curves = {words: draw.training_lines(runs, metric) for metric, words in metrics.items()}
-    pictures = [draw.validation_curves(lines, f"validation {words}") for words, lines in curves.items() if lines]
+    curves = {words: training_lines(runs, metric) for metric, words in metrics.items()}
+    pictures = [validation_curves(lines, f"validation {words}") for words, lines in curves.items() if lines]
     heading = f'<h3 class="part">{escape(column)}, over training</h3>'
-    return [heading, figure_grid([*pictures, draw.box_plots(runs, column)], "figures two")]
+    return [heading, figure_grid([*pictures, box_plots(runs, column)], "figures two")]
 
 
 def _recorded(book: Book, *names: str) -> list[Filled]:
@@ -125,17 +127,17 @@ def _recorded(book: Book, *names: str) -> list[Filled]:
 
 
 def _cost(book: Book) -> str:
-    points = draw.cost_points([c for c in _recorded(book, "table1") if c.cell.column == "1-shot"])
+    points = cost_points([c for c in _recorded(book, "table1") if c.cell.column == "1-shot"])
     if not points:
         return ""
     key = "".join(f"<li>{escape(p.label)}</li>" for p in points)
-    return f'<div class="figures one"><figure>{draw.cost_figure(points)}<ol class="key">{key}</ol></figure></div>'
+    return f'<div class="figures one"><figure>{cost_figure(points)}<ol class="key">{key}</ol></figure></div>'
 
 
 def _reliability(book: Book) -> Section:
     cells = _recorded(book, "table1", "order_leak_mini", "order_leak")
     single = {c.first[0].record.run_id: c for c in reversed(cells) if c.cell.measure == "accuracy"}
-    return reliability_section(draw.reliability_curves(list(reversed(single.values())))[:MOST_RELIABILITY])
+    return reliability_section(reliability_curves(list(reversed(single.values())))[:MOST_RELIABILITY])
 
 
 def read_picture(path: Path) -> EpisodePicture | None:

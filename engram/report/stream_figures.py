@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from engram.evaluation.metrics import interval
 from engram.ledger import RunRecord, correctness, readable_tasks
 from engram.report.cells import Filled
-from engram.report.lines import MOST, band, draw_line, in_percent, name_lines, panels, spread
+from engram.report.figures import MOST, band, draw_line, in_percent, name_lines, panels, spread
 from engram.report.streams import StreamCell, stream_cells
 from engram.report.svg import DASHES, INK, MARKERS, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from engram.protocol import CLASS_ORDER_MARK, describe_protocol
 from engram.report.cells import CellMap, Compared, Filled, comparisons, scale_text
-from engram.report.notes import Notes
 from engram.report.rows import file_of, linked
-from engram.report.table import Column, Table, headed, percent
-from engram.report.verdicts import BESIDE_NOTE, against_paper
+from engram.report.table import Column, Notes, Table, folded, headed, percent
+from engram.report.verdicts import against_paper
 from engram.studies.schema import Row, Study
 
 DOCS, REPORT = ("docs",), ("report",)
@@ -23,7 +22,9 @@ UNTOUCHED = ("not run", "no recipe yet", "not in the paper")
 """what is missing of a cell that nobody has tried to fill"""
 STUDY_NOTE = (
     "Ours: accuracy in %, ± its 95 % interval over tasks and, with several seeds, over seeds. "
-    f"{BESIDE_NOTE} Short: fewer iterations than the paper's schedule, not a fair test of a published figure."
+    "In brackets: ours minus the paper's under the paper's protocol (BatchNorm statistics, queries per class, query "
+    "order, as far as these are known); if that is not recorded, how the protocols differ. "
+    "Short: fewer iterations than the paper's schedule, not a fair test of a published figure."
 )
 
 
@@ -32,7 +33,7 @@ def study_table(study: Study, cells: CellMap, runs: str, place: str) -> Table[Ro
     notes = Notes()
     texts = {key: ours_text(cell, runs, notes) for key, cell in cells.items()} if place in DOCS else {}
     note = STUDY_NOTE
-    if any(cells[k].protocol.get("slot_order") == "class-order" for k in cells):
+    if any(cell.in_class_order for cell in cells.values()):
         note += f" Class order: {CLASS_ORDER_MARK.split(': ')[1]}."
     figures = [column for name in study.columns for column in _figures(name, cells, texts, runs)]
     told = "\n\n".join(filter(None, (note, notes.markdown())))
@@ -49,11 +50,6 @@ def study_markdown(study: Study, cells: CellMap, runs: str) -> str:
     table = Table((LABEL, BACKBONE, *columns), headed(study.rows, attrgetter("group"))).markdown()
     parts = [f"{study.description} Nothing of it is run yet: `engram reproduce {study.called}`."]
     return "\n\n".join([*parts, *([folded("The published figures, in %", table)] if columns else [])])
-
-
-def folded(summary: str, inside: str) -> str:
-    """Markdown that a page shows on a click."""
-    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{inside}\n\n</details>'
 
 
 def _label(row: Row) -> str:
@@ -102,7 +98,7 @@ def ours_text(cell: Filled, runs: str, notes: Notes) -> str:
         words += f", asked as in the paper {like}" if beside.other else ""
         words += f" ({beside.gap.points})" if beside.apart else f" ({beside.gap.points}, {beside.word})"
         apart = beside.word if beside.apart else ""
-    order = "**class order**" if cell.protocol.get("slot_order") == "class-order" else ""
+    order = "**class order**" if cell.in_class_order else ""
     return ", ".join(filter(None, (words, order))) + notes.mark(scale_text(cell), apart, cell.without)
 
 
@@ -116,7 +112,7 @@ def cell_html(cell: Filled, runs: str) -> str:
     if beside := against_paper(cell):
         asked = f" asked so {percent(beside.figure.mean, beside.figure.interval)}:" if beside.other else ""
         paper += f"<br>ours{asked} {beside.gap.points}, {escape(beside.word)}"
-    marked = ' class="marked"' if cell.protocol.get("slot_order") == "class-order" else ""
+    marked = ' class="marked"' if cell.in_class_order else ""
     tick = f'<b style="left: {cell.cell.paper:.1f}%"></b>' if cell.cell.paper else ""
     return (
         f'<span class="figure">{figure}</span>'
@@ -189,8 +185,8 @@ def _reading(compared: Compared) -> str:
 
 
 COMPARISON_COLUMNS: tuple[Column[Compared], ...] = (
-    Column("Difference, in points", lambda c: f"{c.pair.first} minus {c.pair.second}"),
-    Column("Column", lambda c: c.column),
+    Column("Difference, in points", lambda c: f"{c.first.row} minus {c.second.row}"),
+    Column("Column", lambda c: c.first.cell.column),
     Column("Mean ± 95 % interval", lambda c: c.found.points, right=True),
     Column("Iterations", _trained),
     Column("Paired", lambda c: "same tasks" if c.found.paired else "different tasks"),
@@ -201,7 +197,7 @@ COMPARISON_COLUMNS: tuple[Column[Compared], ...] = (
 
 def comparisons_table(study: Study, cells: CellMap) -> Table[Compared]:
     """Every declared comparison whose two cells are recorded."""
-    return Table(COMPARISON_COLUMNS, list(comparisons(study, cells)))
+    return Table(COMPARISON_COLUMNS, comparisons(study, cells))
 
 
 class Progress(NamedTuple):

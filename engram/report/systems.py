@@ -7,15 +7,15 @@ The README has a short table of them: each system once, published beside ours un
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import itemgetter
 
 from engram.protocol import describe_protocol
 from engram.report.cells import CellMap, Filled, other_training
-from engram.report.notes import Notes
 from engram.report.rows import linked
-from engram.report.table import Column, Table, headed, percent
+from engram.report.statistics import estimate
+from engram.report.table import Column, Notes, Table, headed, percent
 from engram.report.verdicts import VERDICT_NOTE, against_centroid, against_paper, like_paper, sheet_backbone, verdict
 from engram.studies.jobs import recipe_called
 from engram.studies.schema import Cell, Row, Study
@@ -39,10 +39,8 @@ def systems_tables(study: Study, cells: CellMap, runs: str) -> str:
     notes, parts = Notes(), list[str]()
     for column in study.columns:
         found = [(row, cells[row.label, column]) for row in study.rows if (row.label, column) in cells]
-        lines = [SystemLine(row, like_paper(cell)) for row, cell in found]
-        texts = {line.row.label: line.texts(runs, notes) for line in lines}
-        columns = [_column(name, number, texts) for number, name in enumerate(COLUMNS)]
-        parts.append(Table(columns, headed(lines, attrgetter("row.group")), title=f"**{column}**").markdown())
+        lines = [(row.group, *SystemLine(row, like_paper(cell)).texts(runs, notes)) for row, cell in found]
+        parts.append(Table(_columns(COLUMNS), headed(lines, itemgetter(0)), title=f"**{column}**").markdown())
     missing = list(dict.fromkeys(f"`{cell.command}`" for cell in cells.values() if cell.command))
     todo = f"What is not run: {', '.join(missing)}." if missing else ""
     return "\n\n".join(filter(None, (*parts, reached_text(study, cells), todo, SYSTEMS_NOTE, notes.markdown())))
@@ -52,11 +50,13 @@ COLUMNS = (
     "System", "Backbone, published -> ours", "Published, %", "Its protocol", "Ours, same protocol", "Ours, clean",
     "Verdict", "Trained",
 )  # fmt: skip
-NUMBERS = ("Published, %", "Ours, same protocol", "Ours, clean")
+LEAN_COLUMNS = ("System", "Published", "Ours", "Verdict")
+NUMBERS = ("Published, %", "Ours, same protocol", "Ours, clean", "Published", "Ours")
 
 
-def _column(name: str, number: int, texts: Mapping[str, tuple[str, ...]]) -> Column[SystemLine]:
-    return Column(name, lambda line: texts[line.row.label][number], right=name in NUMBERS)
+def _columns(names: Sequence[str]) -> list[Column[tuple[str, ...]]]:
+    """Of lines that hold their group and then a text for each name."""
+    return [Column(name, itemgetter(number), right=name in NUMBERS) for number, name in enumerate(names, 1)]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class SystemLine:
     def clean(self, runs: str) -> str:
         if not (answers := list(self.cell.clean.values())):
             return DASH
-        found = self.cell.estimate_of(answers)
+        found = estimate(self.cell.values_of(answers))
         return linked(percent(found.mean, found.interval), answers[-1].record, runs)
 
 
@@ -155,15 +155,9 @@ def lean_systems_table(study: Study, cells: CellMap, runs: str) -> str:
     found = [cells[label, "1-shot"] for label in rows if (label, "1-shot") in cells and label not in VARIANTS]
     notes, pages = Notes(), f"{runs.removesuffix('results/runs')}docs/methods"
     lines = [SystemLine(rows[cell.row], like_paper(cell)) for cell in found if cell.recipe and cell.cell.paper]
-    texts = {line.row.label: _lean_texts(line, runs, pages, notes) for line in lines}
-    names = ("System", "Published", "Ours", "Verdict")
-    right = ("Published", "Ours")
-    columns = [Column(name, _nth(number, texts), right=name in right) for number, name in enumerate(names)]
-    return Table(columns, lines, note=f"{reached_text(study, cells, '1-shot')}\n\n{notes.markdown()}").markdown()
-
-
-def _nth(number: int, texts: Mapping[str, tuple[str, ...]]) -> Callable[[SystemLine], str]:
-    return lambda line: texts[line.row.label][number]
+    texts = [("", *_lean_texts(line, runs, pages, notes)) for line in lines]
+    told = f"{reached_text(study, cells, '1-shot')}\n\n{notes.markdown()}"
+    return Table(_columns(LEAN_COLUMNS), texts, note=told).markdown()
 
 
 def _lean_texts(line: SystemLine, runs: str, pages: str, notes: Notes) -> tuple[str, ...]:
@@ -175,7 +169,7 @@ def _lean_texts(line: SystemLine, runs: str, pages: str, notes: Notes) -> tuple[
         ours, why = DASH + notes.mark(f"{figure} with other {keys}"), ""
     else:
         ours = ours_like_paper(cell, runs, notes)
-    remark = CLASS_ORDER if cell.protocol.get("slot_order") == "class-order" else ""
+    remark = CLASS_ORDER if cell.in_class_order else ""
     known = _of_published(cell.cell)[:2] if beside and "batch_norm" not in cell.cell.paper_ask else ()
     system, marks = line.system(pages).replace("†]", "]"), notes.mark(why, remark, *known)
     return system, cell.cell.paper_text, ours, f"{word}{_share(cell)}{marks}"
@@ -185,8 +179,8 @@ def _share(cell: Filled) -> str:
     """`` (33%)``: of the published schedule, bold all of it."""
     if not cell.answers or not cell.cell.recipe:
         return ""
-    share = f"{100 * cell.iterations / recipe_called(cell.cell.recipe).train.iterations:.0f}%"
-    return f" (**{share}**)" if cell.scale == "paper" else f" ({share})"
+    share = cell.iterations / recipe_called(cell.cell.recipe).train.iterations
+    return f" ({bold_if_whole(f'{100 * share:.0f}%', cell)})"
 
 
 def ours_like_paper(cell: Filled, runs: str, notes: Notes) -> str:
@@ -205,6 +199,10 @@ def trained(cell: Filled) -> str:
     if not cell.answers:
         return ""
     whole = recipe_called(cell.cell.recipe).train.iterations if cell.cell.recipe else cell.iterations
-    steps = f"{cell.iterations:,} of {whole:,}"
     seeds = f", {len(cell.first)} seeds" if len(cell.first) > 1 else ""
-    return (f"**{steps}**" if cell.scale == "paper" else steps) + seeds
+    return bold_if_whole(f"{cell.iterations:,} of {whole:,}", cell) + seeds
+
+
+def bold_if_whole(words: str, cell: Filled) -> str:
+    """Bold over all of the published schedule."""
+    return f"**{words}**" if cell.scale == "paper" else words

@@ -162,6 +162,23 @@ def folded(summary: str, text: str) -> str:
     return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{text}\n\n</details>'
 
 
+class Notes:
+    """Notes below a table, in the order of their first mark: a cell carries the mark, equal notes are told once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def mark(self, *texts: str) -> str:
+        """`` <sup>1, 3</sup>`` for what is to be noted; "" for nothing."""
+        told = [text for text in texts if text]
+        self.texts += [text for text in dict.fromkeys(told) if text not in self.texts]
+        numbers = ", ".join(str(number) for number in sorted({self.texts.index(text) + 1 for text in told}))
+        return f" <sup>{numbers}</sup>" if numbers else ""
+
+    def markdown(self) -> str:
+        return "<br>".join(f"<sup>{number}</sup> {text}." for number, text in enumerate(self.texts, 1))
+
+
 def headed(rows: Sequence[Row], group: Callable[[Row], str]) -> list[Row | str]:
     """Rows with the name of their group above the first of each."""
     names = [group(row) for row in rows]

@@ -12,19 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engram.ledger import Answer, correctness
+from engram.ledger import Answer
 from engram.protocol import DEFAULTS, KEYS
-from engram.report.cells import Filled, measured
-from engram.report.statistics import Difference, Estimate, difference
+from engram.report.cells import Filled
+from engram.report.statistics import Difference, Estimate, difference, estimate
 from engram.studies.jobs import recipe_called
 
 NEAR = 0.02
 """a difference that is still called within, in fractions of 1"""
 ROUNDING = 1e-9
-BESIDE_NOTE = (
-    "In brackets: ours minus the paper's under the paper's protocol (BatchNorm statistics, queries per class, query "
-    "order, as far as these are known); if that is not recorded, how the protocols differ."
-)
 VERDICT_NOTE = (
     "Verdict: ours under the published protocol against the published figure. Within: at most 2 points apart, or each "
     "figure inside the interval of the other. Above is no shortfall. Not comparable: the protocol or the backbone is "
@@ -59,7 +55,7 @@ def against_paper(cell: Filled) -> Beside | None:
     like, ours, answer = list(cell.as_paper.values()), cell.estimate, cell.first[-1]
     other = not all(given in cell.first for given in like)
     if other:
-        ours, answer = cell.estimate_of(like), like[-1]
+        ours, answer = estimate(cell.values_of(like)), like[-1]
     width = float(np.hypot(ours.interval, cell.cell.interval / 100))
     gap = Difference(ours.mean - cell.cell.paper / 100, width, False, ours.seeds)
     return Beside(ours, gap, answer, "" if like else differing(cell.protocol, cell.cell.paper_ask), other)
@@ -101,8 +97,8 @@ def verdict(cell: Filled) -> Verdict:
         return Verdict("open", cell.missing)
     if beside.apart:
         return Verdict("not comparable", f"not comparable: {beside.apart}")
-    if (sheet := sheet_backbone(cell)) and not _equal_backbone(cell, sheet):
-        ours = cell.recipe.backbone if cell.recipe else ""
+    ours, sheet = cell.recipe.backbone if cell.recipe else "", sheet_backbone(cell)
+    if sheet and ours not in (sheet, cell.cell.stand_in):
         return Verdict("not comparable", f"not comparable: backbone ({sheet} published, {ours} here)")
     if cell.frozen and (why := _head_does_not_count(cell)):
         return why
@@ -122,10 +118,6 @@ def sheet_backbone(cell: Filled) -> str:
     return recipe_called(cell.cell.recipe).backbone if cell.cell.recipe and cell.recipe else ""
 
 
-def _equal_backbone(cell: Filled, sheet: str) -> bool:
-    return cell.recipe is not None and cell.recipe.backbone in (sheet, cell.cell.stand_in)
-
-
 def _head_does_not_count(cell: Filled) -> Verdict | None:
     if (found := against_centroid(cell)) is None:
         return Verdict("open", "cannot be told: nearest centroid on its features did not answer the same tasks")
@@ -138,9 +130,5 @@ def against_centroid(cell: Filled) -> Difference | None:
     """A head minus nearest centroid on the same features, task by task; None where that is not recorded."""
     if cell.centroid is None:
         return None
-    values = [_values(answer, cell) for answer in cell.centroid]
-    return difference([values[0]], [values[1]], True)
-
-
-def _values(answer: Answer, cell: Filled) -> np.ndarray:
-    return measured(correctness(answer.evaluation, cell.folder), cell.cell.measure)
+    head, centroid = cell.values_of(cell.centroid)
+    return difference([head], [centroid], True)

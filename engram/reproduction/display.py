@@ -25,6 +25,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
+def total_time(seconds: float, each: Sequence[float | None]) -> str:
+    """``about 3.5 h and 2 of unknown time``"""
+    unknown = sum(one is None for one in each)
+    return f"about {duration(seconds)}" + (f" and {unknown} of unknown time" if unknown else "")
+
+
 def show_plan(plan: Plan, console: Console, how: str) -> None:
     """Studies with their counts, the runs that are missing, what cannot be run here and why."""
 
@@ -59,9 +65,8 @@ MISSING_COLUMNS: tuple[Column[Planned], ...] = (
 
 def _show_missing(plan: Plan, console: Console, how: str) -> None:
     console.print(Table(MISSING_COLUMNS, plan.to_run, title="to run").terminal())
-    unknown = sum(p.seconds is None for p in plan.to_run)
-    more = f" and {unknown} of unknown time" if unknown else ""
-    console.print(f"{len(plan.to_run)} runs, about {duration(plan.seconds)}{more}, {how}", highlight=False)
+    time = total_time(plan.seconds, [p.seconds for p in plan.to_run])
+    console.print(f"{len(plan.to_run)} runs, {time}, {how}", highlight=False)
 
 
 def _show_reasons(plan: Plan, console: Console) -> None:
@@ -95,13 +100,12 @@ class Progress:
             self.status.stop()
 
     def start(self, planned: Planned) -> None:
-        known = "" if planned.seconds is None else f", about {duration(planned.seconds)}"
         self.begun += 1
-        self._line(f"[{self.begun}/{len(self.jobs)}] {planned.job.title}{known}; {self._left()}")
+        left = duration(sum(p.seconds or 0.0 for p in self.jobs[self.done :]))
+        self._line(f"[{self.begun}/{len(self.jobs)}] {_title(planned)}; about {left} of the grid left")
 
     def submitted(self, planned: Planned) -> None:
-        known = "" if planned.seconds is None else f", about {duration(planned.seconds)}"
-        self._line(f"submitted: {planned.job.title}{known}")
+        self._line(f"submitted: {_title(planned)}")
 
     def say(self, line: str) -> None:
         if self.status:
@@ -117,9 +121,9 @@ class Progress:
         self.begun, self.done = self.begun + 1, self.done + 1
         self._line(f"    {planned.job.title}: left ({why})")
 
-    def _left(self) -> str:
-        seconds = sum(p.seconds or 0.0 for p in self.jobs[self.done :])
-        return f"about {duration(seconds)} of the grid left"
-
     def _line(self, words: str) -> None:
         self.console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def _title(planned: Planned) -> str:
+    return planned.job.title + ("" if planned.seconds is None else f", about {duration(planned.seconds)}")

@@ -48,19 +48,15 @@ def run_job(
 
 def _newest_status(job: Job, place: Place, began: float) -> str:
     """Status of the newest record of the job since it began; "" where it has none."""
+    stem = run_stem(job.recipe.method, job.recipe.name)
+    found = [p for p in place.results.glob(f"{stem}.*.json") if p.stat().st_mtime >= began - 1]
     newest = ""
-    for path in _records_since(job, place.results, began):
+    for path in sorted(found, key=lambda p: p.stat().st_mtime):
         with suppress(EngramError):
             record = read_record(path)
             if record.recipe_digest == job.recipe.digest:
                 newest = record.status
     return newest
-
-
-def _records_since(job: Job, results: Path, began: float) -> list[Path]:
-    stem = run_stem(job.recipe.method, job.recipe.name)
-    found = [p for p in results.glob(f"{stem}.*.json") if p.stat().st_mtime >= began - 1]
-    return sorted(found, key=lambda p: p.stat().st_mtime)
 
 
 def record_failure(job: Job, place: Place, ended: Ended) -> None:

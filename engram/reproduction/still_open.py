@@ -13,7 +13,7 @@ from engram.recipes import Recipe
 from engram.report.cells import Filled, fill
 from engram.report.table import Column, Table
 from engram.report.verdicts import Verdict, against_paper, like_paper, verdict
-from engram.reproduction.display import duration
+from engram.reproduction.display import duration, total_time
 from engram.reproduction.estimate import ONE_BENCH, START, StepTimes
 from engram.reproduction.plan import Place, checkpoint_state, make_plan
 from engram.studies.jobs import Job, recipe_called, with_seed
@@ -118,8 +118,7 @@ def show_open(study: Study, place: Place, console: Console) -> None:
         return
     if lines:
         console.print(Table(OPEN_COLUMNS, lines, title="against the published figures").terminal())
-    unknown = sum(line.seconds is None for line in lines)
     seconds = sum({line.what: line.seconds or 0.0 for line in lines}.values())
-    more = f" and {unknown} of unknown time" if unknown else ""
-    told = f"{len(lines)} of {published} figures are open, about {duration(seconds)}{more}"
+    time = total_time(seconds, [line.seconds for line in lines])
+    told = f"{len(lines)} of {published} figures are open, {time}"
     console.print(told if lines else f"all {published} published figures are reached", highlight=False)

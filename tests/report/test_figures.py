@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from study_ledger import add_record, cells_of
 from svg_words import texts
 
 from engram.errors import EngramError
-from engram.ledger import Ledger, RunRecord, trusted_records
 from engram.report.episode import EpisodePicture, adjacency_maps, episode_matrix
 from engram.report.figures import (
-    BOXES,
-    CostPoint,
+    COLOURS,
+    MOST,
     PositionCurve,
     ReliabilityCurve,
     accuracy_by_position,
-    box_plots,
-    cost_figure,
-    cost_points,
+    draw_line,
+    look_of,
+    name_lines,
+    panels,
     position_curves,
     reliability_curves,
     reliability_diagram,
-    training_lines,
-    training_runs,
+    spread,
     validation_curves,
 )
-from engram.report.svg import INK, SERIES
+from engram.report.stream_figures import Line, draw
+from engram.report.svg import INK, SERIES, new_figure
 from engram.studies import load_study
 
 RELIABILITY = ReliabilityCurve("ProtoNet", [None, 0.5, 0.9], [None, 0.4, 0.85], [0, 10, 30], 0.0625)
@@ -87,38 +89,6 @@ def test_reliability_says_the_error_and_leaves_empty_bins_out() -> None:
     ElementTree.fromstring(reliability_diagram(empty))  # no answers at all is still a drawing
 
 
-ORDERED = "cml_bgnn/mini_5w1s_public_class_order"
-
-
-def training(record: RunRecord, iterations: list[int], accuracy: list[float]) -> RunRecord:
-    return replace(record, curves={"iteration": iterations, "validation_accuracy": accuracy})
-
-
-def test_each_row_has_a_training_run_for_each_seed(tmp_path: Path) -> None:
-    for number, seed in enumerate((111, 222)):
-        add_record(tmp_path, "egnn/mini_5w1s", seed=seed, number=number)
-    ledger = Ledger(trusted_records(tmp_path)[0])
-    runs = training_runs(load_study("figure3"), cells_of(tmp_path, "figure3"), ledger, "1-shot")
-    assert {label: [r.seed for r in records] for label, records in runs.items()} == {"EGNN†": [111, 222]}
-    assert training_runs(load_study("figure3"), cells_of(tmp_path, "figure3"), ledger, "5-shot") == {}
-
-
-def test_lines_are_the_range_of_seeds_where_all_have_validated(tmp_path: Path) -> None:
-    record = add_record(tmp_path, "egnn/mini_5w1s")
-    seeds = [training(record, [100, 200], [0.3, 0.4]), training(record, [200, 300], [0.6, 0.9])]
-    (curve,) = training_lines({"EGNN†": seeds}, "validation_accuracy")
-    assert (curve.label, list(curve.at)) == ("EGNN†, 2 seeds", [200])
-    assert curve.accuracy == pytest.approx([0.5]) and curve.interval == pytest.approx([0.1])
-    assert training_lines({"EGNN†": seeds}, "validation_edge_accuracy") == []
-
-
-def test_boxes_name_the_systems_and_the_parts_of_training(tmp_path: Path) -> None:
-    runs = {label: [add_record(tmp_path, "egnn/mini_5w1s", number=n)] for n, label in enumerate(("first", "second"))}
-    words = texts(box_plots(runs, "1-shot"))
-    assert {"first", "second", "thousands of iterations, up to"} <= set(words)
-    assert words[:BOXES] == ["0.5", "1", "1.5", "2", "2.5", "3"]
-
-
 def test_positions_and_reliability_come_from_the_first_seed(tmp_path: Path) -> None:
     record = add_record(tmp_path, "cml_bgnn/glyphs_leak_class_order", 0.5, rise=0.4)
     cells = cells_of(tmp_path, "order_leak")
@@ -129,31 +99,64 @@ def test_positions_and_reliability_come_from_the_first_seed(tmp_path: Path) -> N
     assert first.ece == metrics["ece"] and first.confidence == metrics["reliability"]["confidence"]
 
 
-def test_costs_are_ordered_by_minutes_and_mark_class_order(tmp_path: Path) -> None:
-    add_record(tmp_path, ORDERED, 0.9, number=1, training={"iterations": 70000, "seconds": 600.0})
-    add_record(tmp_path, "egnn/mini_5w1s", 0.5, number=2, training={"iterations": 100000, "seconds": 120.0})
-    cells = cells_of(tmp_path, "table1")
-    points = cost_points([cells[row, "1-shot"] for row in ("CML-BGNN, class order", "EGNN†")])
-    assert [(p.label, p.minutes, p.marked) for p in points] == [
-        ("EGNN†", 2.0, False),
-        ("CML-BGNN, class order", 10.0, True),
+TOGETHER = (
+    ("CML-BGNN, memory by content, transductive", "CML-BGNN, memory by content", "CML-BGNN, memory by slot"),
+    ("EGNN†", "CML-BGNN", "CML-BGNN, class order"),
+    ("CML-BGNN-L-1", "CML-BGNN-L-2", "CML-BGNN-L-3"),
+    ("trained and tested in class order", "the same weights, shuffled", "trained and tested shuffled", "no history"),
+    ("memory by content, conv4", "memory by content, history erased, conv4", "memory by content, resnet12_wide"),
+    ("Prototype memory", "k-nearest memory", "Label propagation memory, transductive", "Prototypical Net", "EGNN"),
+)
+
+
+@pytest.mark.parametrize("labels", TOGETHER)
+def test_lines_that_are_drawn_together_look_different(labels: tuple[str, ...]) -> None:
+    assert len({look_of(label) for label in labels}) == len(labels)
+
+
+def test_colour_tells_the_system_and_dashes_the_variant() -> None:
+    ours = [
+        look_of(label) for label in ("CML-BGNN", "CML-BGNN, history erased", "memory by content", "each task afresh")
     ]
+    assert {look.colour for look in ours} == {COLOURS["cml_bgnn"]}
+    assert ours[1].dash == ours[3].dash == look_of("Prototype memory, history erased").dash != ours[0].dash
+    assert look_of("prototype memory, conv4").colour == look_of("Prototype memory").colour == COLOURS["proto_memory"]
+    assert look_of("mine:Own") == look_of("mine:Own") and look_of("mine:Own").colour < len(SERIES)
 
 
-def test_the_cost_figure_numbers_its_points_and_ticks_minutes() -> None:
-    points = [
-        CostPoint(f"system {n}", minutes, 0.5 + 0.1 * n, 0.01, n == 2) for n, minutes in enumerate((2.0, 9.0, 40.0))
-    ]
-    drawing = cost_figure(points)
-    assert texts(drawing)[-3:] == ["1", "2", "3"] and {"2", "5", "10", "20", "50"} <= set(texts(drawing))
-    assert "--series-2" in drawing and "--series-2" not in cost_figure(points[:2])
+def test_each_line_is_drawn_in_its_look_and_named_at_its_end() -> None:
+    axes = new_figure(400, 200).subplots()
+    for number, label in enumerate(("EGNN", "CML-BGNN, class order")):
+        draw_line(axes, label, np.array([1.0, 2.0]), np.array([0.5, 0.6 + number / 10]), np.array([0.01, 0.01]))
+    drawn = [(line.get_color(), line.get_marker()) for line in axes.get_lines()]
+    assert drawn == [(SERIES[COLOURS["egnn"]], "o"), (SERIES[COLOURS["cml_bgnn"]], "o")]
+    name_lines(axes, 150)
+    named = {text.get_text(): text for text in axes.texts}
+    assert list(named) == ["EGNN", "CML-BGNN, class order"] and named["EGNN"].get_color() == drawn[0][0]
+    assert named["EGNN"].get_position()[1] < named["CML-BGNN, class order"].get_position()[1]
 
 
-def test_a_legend_has_two_columns_only_where_names_are_short(tmp_path: Path) -> None:
-    run = add_record(tmp_path, "egnn/mini_5w1s")
+def test_a_seventh_line_goes_to_another_panel() -> None:
+    assert [len(p) for p in panels(range(13))] == [6, 6, 1] and MOST == 6
+    six, seven = (
+        accuracy_by_position([PositionCurve(f"system {n}", [0.5, 0.6], [0.01] * 2) for n in range(count)])
+        for count in (6, 7)
+    )
+    heights = [int(re.search(r'height="(\d+)"', drawing).group(1)) for drawing in (six, seven)]  # type: ignore[union-attr]
+    assert heights[1] > 1.5 * heights[0] and all(f"system {n}" in seven for n in range(7))
 
-    def height(*labels: str) -> str:
-        return box_plots({label: [run] for label in labels}, "1-shot").partition(' height="')[2].partition('"')[0]
 
-    assert height("first", "second") == height("alone") == "267"
-    assert height("first", "a name that is far too long for half a drawing") == "284"
+def test_streams_split_by_memory_where_they_are_too_many() -> None:
+    values = np.array([0.4, 0.5])
+    lines = [Line(f"system {n}", n < 5, ("named", "conv4"), ["1", "2"], values + n / 50, values / 50) for n in range(8)]
+    many, few = draw(lines, "task", "Accuracy"), draw(lines[3:], "task", "Accuracy")
+    assert "named, conv4: with memory" in many and "named, conv4: without memory" in many
+    assert "named, conv4" in few and "memory" not in few
+
+
+def test_labels_keep_their_distance_and_order() -> None:
+    places = spread([0.5, 0.52, 0.1, 0.51], 0.1)
+    assert places == pytest.approx([0.5, 0.7, 0.1, 0.6])
+    high = spread([0.97, 0.98, 0.99], 0.1)
+    assert high == pytest.approx([0.8, 0.9, 1.0])
+    assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(sorted(high))) and spread([], 0.1) == []

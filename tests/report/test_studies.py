@@ -9,15 +9,7 @@ import pytest
 from study_ledger import add_record, cells_of
 
 from engram.report.cells import compare
-from engram.report.studies import (
-    badge,
-    cell_html,
-    comparisons_table,
-    folded,
-    overview_table,
-    study_markdown,
-    study_table,
-)
+from engram.report.studies import badge, cell_html, comparisons_table, overview_table, study_markdown, study_table
 from engram.report.table import Column, Table
 from engram.studies import load_study
 
@@ -37,8 +29,8 @@ def test_figures_differences_and_words_of_a_table(tmp_path: Path) -> None:
     cells = cells_of(tmp_path, "table1")
     table = study_table(load_study("table1"), cells, "runs", "docs").markdown()
     assert "differ in query order" in table and "full schedule" in table and "runs/cml_bgnn.mini_5w1s." in table
-    found = compare(cells["CML-BGNN", "1-shot"], cells["CML-BGNN w/o B", "1-shot"])
-    assert found is not None and found.paired  # both answered the same frozen tasks
+    compared = compare(cells["CML-BGNN", "1-shot"], cells["CML-BGNN w/o B", "1-shot"])
+    assert compared is not None and compared.found.paired  # both answered the same frozen tasks
     assert "same tasks" in comparisons_table(load_study("table1"), cells).markdown()
 
 
@@ -50,10 +42,6 @@ def test_a_study_nobody_began_shows_the_published_figures_folded_and_the_command
     add_record(tmp_path, study.rows[-1].cells[0].recipe, status="failed", error="out of memory")
     assert "failed: out of memory" in study_markdown(study, cells_of(tmp_path, "table2"), "runs")
     assert "<details" not in study_markdown(study, cells_of(tmp_path, "table2"), "runs")
-
-
-def test_what_is_folded_is_markdown_still() -> None:
-    assert folded("a table", "| a |") == '<details markdown="1">\n<summary>a table</summary>\n\n| a |\n\n</details>'
 
 
 def test_a_grid_has_a_line_for_each_row_and_heads_each_group_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from engram.report.table import Column, Opened, Table, headed, position_columns, shown_positions
+from engram.report.table import Column, Notes, Opened, Table, folded, headed, position_columns, shown_positions
 
 COLUMNS: tuple[Column[dict[str, str]], ...] = (
     Column("Name", lambda row: row["name"]),
@@ -95,3 +95,15 @@ def test_groups_are_headed_once_and_rows_without_a_group_not_at_all() -> None:
 
 def test_plain_lines_are_aligned() -> None:
     assert Table(COLUMNS[:2], ROWS).text().splitlines() == ["Name   Figure", "a | b    1.00", "`c` <    2.00"]
+
+
+def test_equal_notes_are_told_once_and_marks_are_in_order() -> None:
+    notes = Notes()
+    assert notes.mark() == notes.mark("", "") == ""
+    assert notes.mark("frozen") == " <sup>1</sup>" and notes.mark("short", "frozen") == " <sup>1, 2</sup>"
+    assert notes.mark("short", "short") == " <sup>2</sup>"
+    assert notes.markdown() == "<sup>1</sup> frozen.<br><sup>2</sup> short."
+
+
+def test_what_is_folded_is_markdown_still() -> None:
+    assert folded("a table", "| a |") == '<details markdown="1">\n<summary>a table</summary>\n\n| a |\n\n</details>'

@@ -13,8 +13,8 @@ from engram.ledger import RunRecord
 from engram.recipes import load_recipe
 from engram.report.book import Book
 from engram.report.cells import Filled
-from engram.report.notes import Notes
 from engram.report.studies import cell_html, ours_text
+from engram.report.table import Notes
 from engram.report.verdicts import against_centroid, against_paper, differing, judged, like_paper, verdict
 
 
