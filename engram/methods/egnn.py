@@ -102,8 +102,7 @@ class Egnn(EmbeddingMethod):
     def embed(self, episodes: Sequence[Episode]) -> list[Episode]:
         if not self.training or self.config.encoder_calls == "one":
             return super().embed(episodes)
-        seen = [pair for group in equal_shapes(episodes) for pair in slot_by_slot(self.backbone, group)]
-        return [replace(e, support=support, query=query) for e, (support, query) in zip(episodes, seen, strict=True)]
+        return slot_by_slot(self.backbone, episodes)
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         return self._classify([episode])[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Protocol, TypeVar
 
@@ -45,17 +46,21 @@ def equal_shapes(steps: Sequence[AnyStep]) -> list[list[AnyStep]]:
     return [list(run) for _, run in groupby(steps, lambda e: (e.support.shape, e.query.shape, e.n_way))]
 
 
-def slot_by_slot(encode: Callable[[Tensor], Tensor], steps: Sequence[Step]) -> list[tuple[Tensor, Tensor]]:
-    """Features of the supports and of the queries of T steps of one shape, one call for each slot of all T * B tasks.
+def slot_by_slot(encode: Callable[[Tensor], Tensor], steps: Sequence[AnyStep]) -> list[AnyStep]:
+    """The steps with features, one call of ``encode`` for each slot of all tasks of one shape.
 
     In training BatchNorm then sees one image of every task. Statistics of so few images are noisy, and differ from slot
-    to slot. Shapes: (B, S, ...) and (B, Q, ...) of every step -> the same with features
+    to slot. Shapes: supports (B, S, ...) and queries (B, Q, ...) of every step -> the same with features
     """
-    images = torch.stack([torch.cat([step.support, step.query], 1) for step in steps])
-    slots = images.flatten(0, 1).transpose(0, 1).contiguous()
-    features = torch.stack([encode(slot) for slot in slots], 1).unflatten(0, images.shape[:2])
-    n_support = steps[0].support.shape[1]
-    return [(of_step[:, :n_support], of_step[:, n_support:]) for of_step in features]
+    seen: list[AnyStep] = []
+    for group in equal_shapes(steps):
+        images = torch.stack([torch.cat([step.support, step.query], 1) for step in group])
+        slots = images.flatten(0, 1).transpose(0, 1).contiguous()
+        features = torch.stack([encode(slot) for slot in slots], 1).unflatten(0, images.shape[:2])
+        n_support = group[0].support.shape[1]
+        for step, found in zip(group, features, strict=True):
+            seen.append(replace(step, support=found[:, :n_support], query=found[:, n_support:]))  # type: ignore[type-var]
+    return seen
 
 
 def stacked_task(steps: Sequence[Step]) -> Task:

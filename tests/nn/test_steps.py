@@ -46,8 +46,8 @@ def test_each_slot_of_all_tasks_is_one_call_and_keeps_its_place() -> None:
 
     features = slot_by_slot(encode, steps)
     assert [len(call) for call in calls] == [3 * 4] * 7
-    assert [tuple(part.shape) for step in features for part in step] == [(4, 2, 3), (4, 5, 3)] * 3
+    assert [tuple(part.shape) for step in features for part in (step.support, step.query)] == [(4, 2, 3), (4, 5, 3)] * 3
     third_query = torch.cat([step.query[:, 2] for step in steps])
     expected = (third_query - third_query.mean(0)) / (third_query.var(0, correction=0) + norm.eps).sqrt()
-    torch.testing.assert_close(torch.cat([query[:, 2] for _, query in features]), expected)
+    torch.testing.assert_close(torch.cat([step.query[:, 2] for step in features]), expected)
     assert norm.num_batches_tracked == 7
