@@ -198,11 +198,8 @@ class Session:
         known = {digest for (label, _), digest in zip(self.pending, self.pending_digests, strict=True) if label == name}
         if name in self.memory.classes:
             known |= set(self.memory.digests[self.memory.labels == self.memory.classes.index(name)].tolist())
-        return {
-            digest: file
-            for digest, file in zip(digests_of(files), files, strict=True)
-            if digest not in known - {UNKNOWN}
-        }
+        known.discard(UNKNOWN)
+        return {digest: file for digest, file in zip(digests_of(files), files, strict=True) if digest not in known}
 
     def _classifier(self, memory: Memory) -> FewShotClassifier:
         classifier = FewShotClassifier(weights=self.weights)
