@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from engram.data.pixels import Crop, augment
 from engram.data.store import MIDDLE, MIRRORED, Store
 from engram.data.writing import build, check_replaceable
 from engram.errors import EngramError
-from engram.machine.device import choose_device
+from engram.machine.device import choose_device, kept_memory
 from engram.models.checkpoint import Checkpoint, WhichWeights, load, load_method
 from engram.nn.encoder import Mirrored, Windowed
 from engram.protocol.fits import sides_of
@@ -102,10 +103,11 @@ def write_features(
     method.backbone = looked(method.backbone, next(iter(opened.values())).image_shape, views, window)
     origin = features_by(found, which_weights) + (MIDDLE + window if window else "") + (MIRRORED if views == 2 else "")
     see, written = partial(extract_features, method, device=where, dtype=dtype, quiet=quiet), {}
-    for split, store in opened.items():
-        more, how = _augmented(found.recipe, where, augmented) if augmented and split == "train" else ({}, "")
-        source = f"{origin}, from {store.digest[:16]}{how}"
-        written[split] = _write(out / split, store, see(store, **more), source, quiet)
+    with nullcontext() if where.type == "cuda" else kept_memory():
+        for split, store in opened.items():
+            more, how = _augmented(found.recipe, where, augmented) if augmented and split == "train" else ({}, "")
+            source = f"{origin}, from {store.digest[:16]}{how}"
+            written[split] = _write(out / split, store, see(store, **more), source, quiet)
     return written
 
 
