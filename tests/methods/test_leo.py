@@ -19,8 +19,7 @@ LABELS = torch.tensor([[0, 1, 1, 2, 0, 1]])
 
 def build(**settings) -> Leo:
     torch.manual_seed(0)
-    method = Leo(Flatten((FEATURES,)), LeoConfig(**{"code_width": CODE, **settings})).double()
-    method.weight_rate.data.fill_(0.3)  # so that these steps show
+    method = Leo(Flatten((FEATURES,)), LeoConfig(**{"code_width": CODE, "weight_rate": 0.3, **settings})).double()
     for parameter in (method.encoder.weight, method.decoder.weight):
         parameter.data *= 3
     return method.eval()
