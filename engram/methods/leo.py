@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.errors import check_settings, check_within
-from engram.nn.heads import class_means, one_hot
+from engram.nn.heads import class_means, follow_mean, one_hot
 from engram.types import EmbeddingMethod, Episode, History, LossTerms, MethodCard, Prediction, TrainBatch
 
 LEAST_SPREAD = 1e-10
@@ -43,6 +43,8 @@ class LeoConfig:
     """lambda 1: half the sum of squares of encoder, relation net and decoder"""
     orthogonality: float = 0.188103
     """lambda 2: cosines between the decoder's rows"""
+    centring: bool = False
+    """subtract the mean feature of the training tasks, followed in training, before embeddings are scaled"""
 
 
 def spread(raw: Tensor, offset: float = 0.0) -> Tensor:
@@ -77,6 +79,8 @@ class Learnt:
 class Leo(EmbeddingMethod):
     Config = LeoConfig
     config: LeoConfig
+    base_mean: Tensor
+    batches_seen: Tensor
     card = MethodCard(
         title="LEO",
         paper="Rusu et al., Meta-Learning with Latent Embedding Optimization, ICLR 2019",
@@ -92,7 +96,8 @@ class Leo(EmbeddingMethod):
             "`mini_5w1s_short`. Reference: 12 tasks per step at rate 2.7e-4, up to 100,000 steps. Ours: ResNet-12 "
             "wide, 64 tasks per step at 5e-4 with a cosine schedule, 8,000 steps.",
             "Rates of the steps on weights. Reference: learned from 1e-3 on, over 100,000 steps. Ours: the same; "
-            "`_weight_rate3`, which trains for 1,200, from 3 on.",
+            "`_weight_rate3` and `_weight_rate6`, which train for 1,200, from 3 and 6 on.",
+            "`_centred`. Reference: embeddings as they are. Ours: minus their mean over the training tasks.",
         ),
     )
 
@@ -109,10 +114,13 @@ class Leo(EmbeddingMethod):
         self.decoder = nn.Linear(code, 2 * width, bias=False)
         self.code_rate = nn.Parameter(torch.ones(code))
         self.weight_rate = nn.Parameter(torch.full((width,), config.weight_rate))
+        if config.centring:
+            self.register_buffer("base_mean", torch.zeros(width))
+            self.register_buffer("batches_seen", torch.zeros(()))
 
     def classify(self, episode: Episode, history: History = ()) -> Prediction:
         """Means in place of samples and no dropout: deterministic."""
-        support, query = (F.normalize(part.flatten(2), dim=-1) for part in (episode.support, episode.query))
+        support, query = self._directions(episode)
         learnt = self.learn(support, episode.support_labels, episode.n_way)
         return Prediction(F.log_softmax(self._drop(query) @ learnt.weights.transpose(-1, -2), -1))
 
@@ -162,9 +170,12 @@ class Leo(EmbeddingMethod):
 
     def loss(self, batch: TrainBatch) -> LossTerms:
         """Mean query cross-entropy + beta KL + gamma |sg(z_last) - z_first|^2 + the two penalties on the weights."""
-        config, parts = self.config, []
-        for episode, answers in zip(self.embed(batch.episodes), batch.answers, strict=True):
-            support, query = (F.normalize(part.flatten(2), dim=-1) for part in (episode.support, episode.query))
+        config, parts, episodes = self.config, [], self.embed(batch.episodes)
+        if config.centring and self.training:
+            seen = [part.flatten(2).flatten(0, 1) for e in episodes for part in (e.support, e.query)]
+            follow_mean(self.base_mean, self.batches_seen, torch.cat(seen))
+        for episode, answers in zip(episodes, batch.answers, strict=True):
+            support, query = self._directions(episode)
             learnt = self.learn(support, episode.support_labels, episode.n_way)
             logits = self._drop(query) @ learnt.weights.transpose(-1, -2)
             nll = F.cross_entropy(logits.flatten(0, 1), answers.query_labels.flatten())
@@ -181,6 +192,12 @@ class Leo(EmbeddingMethod):
         )
         terms = {"nll": nll, "kl": kl, "encoder_gap": gap, "orthogonality": tilt, "accuracy": accuracy}
         return LossTerms(total, {name: value.detach() for name, value in terms.items()})
+
+    def _directions(self, episode: Episode) -> tuple[Tensor, Tensor]:
+        """Supports and queries of length 1: (B, S, d), (B, Q, d)"""
+        parts = (part.flatten(2) for part in (episode.support, episode.query))
+        support, query = (F.normalize(p - self.base_mean if self.config.centring else p, dim=-1) for p in parts)
+        return support, query
 
     def _drop(self, features: Tensor) -> Tensor:
         return F.dropout(features, self.config.dropout, self.training)
