@@ -189,3 +189,16 @@ def test_it_learns_at_test_without_autograd():
 def test_settings_that_cannot_be_are_told(settings, told):
     with pytest.raises(EngramError, match=told):
         build(**settings)
+
+
+def test_centring_follows_the_mean_of_training_tasks_and_takes_it_away() -> None:
+    plain, centred = build(), build(centring=True)
+    task = episode()
+    centred.train()
+    centred.loss(TrainBatch((task,), (Answers(torch.zeros(2, 4, dtype=torch.long), LABELS[:, :3].expand(2, 3)),)))
+    centred.eval()
+    mean = torch.cat([task.support, task.query], 1).flatten(0, 1).mean(0)
+    torch.testing.assert_close(centred.base_mean, mean)
+    moved = replace(task, support=task.support - mean, query=task.query - mean)
+    torch.testing.assert_close(centred.predict(task).log_probs, plain.predict(moved).log_probs)
+    assert not torch.allclose(centred.predict(task).log_probs, plain.predict(task).log_probs, atol=1e-3)
