@@ -30,8 +30,8 @@ from engram.report.scale import scale_section
 from engram.report.stream_figures import FOLDER, stream_figures, stream_picture
 from engram.report.streams import PARTS, calibration_table, late_table, paired_table
 from engram.report.svg import standalone
+from engram.report.trials import HEADS, heads_section, trials_section
 from engram.report.trials import SECTION as TRIALS
-from engram.report.trials import trials_section
 from engram.studies.schema import study_names
 
 RUNS = Path("results/runs")
@@ -65,7 +65,9 @@ def kinds_of(book: Book) -> dict[str, Kind]:
         "audit": Kind(audit_sections(records), lambda name, runs: audit_section(name, records, runs)),
         "streams": Kind(PARTS, streams),
         "study": Kind((*study_names(), OVERVIEW, LEAN), book.study_section),
-        "trials": Kind((TRIALS,), lambda name, runs: trials_section(records, runs)),
+        "trials": Kind(
+            (TRIALS, HEADS), lambda name, runs: (heads_section if name == HEADS else trials_section)(records, runs)
+        ),
         "curve": Kind(method_cards(), lambda name, runs: curve_section(name, book.curves, _figures(runs))),
         "claims": Kind(("all",), lambda name, runs: book.claims_section()),
         "departures": Kind(method_cards(), lambda name, runs: departures_section(name)),

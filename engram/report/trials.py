@@ -1,6 +1,8 @@
-"""Runs beside each other: choices of stage one, and the fast path of training beside the plain one.
+"""Runs beside each other: choices of stage one, which features heads are trained on, and the fast path of training
+beside the plain one.
 
-``<!-- trials:begin stage_one -->`` lists every miniImageNet recipe with ``[train] average`` that has a run, the newest.
+``<!-- trials:begin stage_one -->`` lists every miniImageNet recipe with ``[train] average`` that has a run, the newest;
+``<!-- trials:begin heads -->`` every run on features of the encoder that saw half of the training classes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,39 @@ NOTE = (
     "highest validation accuracy, which chose the weights, and at which share of the schedule. End: the last "
     "validation, when the rate is almost 0."
 )
-SECTION = "stage_one"
+SECTION, HEADS = "stage_one", "heads"
+HALF_MAKER = "stage_one/mini_conv4_half"
+"""whose features heads are compared on"""
+HEADS_NOTE = (
+    "Each head over the same frozen encoder, trained on 32 classes: those the encoder was trained on, as the pictures "
+    "are or in several views under augmentation, or 32 others. Accuracy at the end of training, and the best on "
+    "validation classes, 5-way 1-shot, ± its 95 % interval over tasks, the same for all rows of a head."
+)
+
+
+def heads_section(records: Sequence[RunRecord], runs: str) -> str:
+    """The newest run of each head on each kind of features."""
+    known = {name for name in recipe_names() if "_half_" in name}
+
+    def kind(record: RunRecord) -> tuple[str, str] | None:
+        made_by = str(record.training.get("features", ""))
+        fits = record.kind == "train" and record.recipe_name in known and f" {HALF_MAKER}, " in made_by
+        return (record.recipe_name, made_by.partition("; ")[2]) if fits else None
+
+    found = newest(Ledger(records).finished, kind)
+    columns: tuple[Column[tuple[str, str]], ...] = (
+        Column("Head", lambda key: linked(f"`{key[0]}`", found[key], runs)),
+        Column("Trained on", lambda key: "classes it did not see" if "unseen" in key[0] else "classes it saw"),
+        Column("Pictures", lambda key: key[1] or "as they are"),
+        Column("Training accuracy, %", lambda key: _last(found[key], "train_accuracy"), right=True),
+        Column("Validation classes, %", lambda key: _best_figure(found[key]), right=True),
+    )
+    return Table(columns, sorted(found), note=HEADS_NOTE, empty=NO_RUNS).markdown()
+
+
+def _best_figure(record: RunRecord) -> str:
+    best = record.curves["validation_accuracy"].index(_best(record))
+    return percent(_best(record), record.curves["validation_interval"][best])
 
 
 def trials_section(records: Sequence[RunRecord], runs: str) -> str:
