@@ -1,4 +1,5 @@
-"""Runs with a moving average by their validation accuracy, and the fast path beside the plain one."""
+"""Runs with a moving average by their validation accuracy, heads by the features they are trained on, and the fast
+path beside the plain one."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from result_records import make_evaluation, make_record, rows_of
 from engram.ledger import RunRecord
 from engram.recipes import load_recipe
 from engram.report.results import NO_RUNS
-from engram.report.trials import paths_table, trials_section
+from engram.report.trials import heads_section, paths_table, trials_section
 
 CURVES = {
     "iteration": [10, 20, 40],
@@ -50,6 +51,32 @@ def test_failed_runs_other_methods_and_runs_without_an_average_do_not_count() ->
         run("stage_one/own", "4"),
     ]
     assert trials_section(others, "runs") == NO_RUNS
+
+
+def test_heads_by_the_features_they_are_trained_on() -> None:
+    made = "features of conv4 by stage_one/mini_conv4_half, run 1, step-00003500, from 6d09"
+    curves = {**CURVES, "validation_interval": [0.01, 0.02, 0.03]}
+
+    def head(name: str, started: str, made_by: str, **changes: object) -> RunRecord:
+        return run(name, started, training={"features": made_by}, curves=curves, **changes)
+
+    seen, unseen = "egnn/mini_5w1s_half_seen", "egnn/mini_5w1s_half_unseen"
+    records = [
+        head(unseen, "1", made),
+        head(seen, "2", made),
+        head(seen, "3", f"{made}; each image in 2 views under augmentation (crop_flip)"),
+        head(seen, "4", made.replace("_half", "_distilled")),
+        head(seen, "5", made, status="failed"),
+        head("egnn/mini_5w1s_frozen", "6", made),
+    ]
+    rows = [line for line in heads_section(records, "runs").splitlines() if "egnn/" in line]
+    assert [row.split(" | ")[1:3] for row in rows] == [
+        ["classes it saw", "as they are"],
+        ["classes it saw", "each image in 2 views under augmentation (crop_flip)"],
+        ["classes it did not see", "as they are"],
+    ]
+    assert all(row.endswith("| 90.0 | 64.00 ± 2.00 |") for row in rows)
+    assert heads_section(records[3:], "runs") == NO_RUNS
 
 
 def trained(folder: Path, number: int, accuracy: float, captured: bool | None, **changes: object) -> RunRecord:
