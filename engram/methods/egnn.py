@@ -79,7 +79,7 @@ class Egnn(EmbeddingMethod):
             "from the included stage-one encoder, less dropout, augmented, a cosine schedule.",
             "`mini_5w1s_frozen_*` and `mini_5w5s_frozen_*`. Paper: encoder and graph trained together. Ours: the graph "
             "alone on a `conv4` classifier of the base classes, 1,500 steps of 40 tasks; `_narrow`: nodes and edges of "
-            "32, 3,000 steps of 16.",
+            "32, 3,000 steps of 16; `_distilled`: that classifier learned from a ResNet-12, 2,000 or 8,000 steps.",
         ),
     )
 
