@@ -26,6 +26,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     r"narrow": ("method.width",),
     r"temperature": ("method.temperature",),
     r"centred": ("method.centring",),
+    r"directions": ("method.centring_of",),
     r"weight_rate\d+": ("method.weight_rate",),
     r"inductive": ("method.transductive",),
     r"vote_sum": ("method.vote",),

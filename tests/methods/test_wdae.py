@@ -63,6 +63,18 @@ def test_centred_answers_do_not_depend_on_where_features_lie():
     assert "base_mean" not in build().state_dict()
 
 
+def test_centred_directions_do_not_depend_on_how_long_features_are():
+    given, method = batch(), build(centring=True, centring_of="directions")
+    (one,), (images, ids) = given.episodes, given.class_batch
+    lengths = torch.linspace(0.5, 4.0, len(images))[:, None]
+    with torch.no_grad():
+        method.loss(replace(given, class_batch=(images * lengths, ids)))
+    assert torch.allclose(method.base_mean, torch.nn.functional.normalize(images, dim=-1).mean(0), atol=1e-6)
+    answers = method.eval().predict(one).log_probs
+    longer = replace(one, support=3 * one.support, query=7 * one.query)
+    assert torch.allclose(method.predict(longer).log_probs, answers, atol=1e-5)
+
+
 def test_parameter_count():
     counted = sum(p.numel() for p in Denoiser(640, 0.7).parameters())
     linear = 640 * 1920 + 1920 + 2560 * 1920 + 2560 * 1920 + 1920 + 4480 * 1280 + 1280
