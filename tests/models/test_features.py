@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from toy_run import RECIPE, STAGE_ONE, changed, go, make_stores, train_stage_one
 from engram.data.store import Store, verify
 from engram.errors import EngramError
 from engram.evaluation.bench import bench
+from engram.models import features as features_module
 from engram.models.checkpoint import load, load_method
 from engram.models.features import extract_features, looked, open_stores, write_features
 from engram.recipes.schema import DataSettings, TestSettings
@@ -56,6 +59,25 @@ def test_features_are_those_of_the_backbone_in_evaluation_mode(run: Path) -> Non
     assert np.allclose(found, expected, rtol=2e-3, atol=1e-3)
     assert np.allclose(extract_features(run, store, "cpu", dtype="float32"), expected, rtol=1e-4, atol=1e-5)
     assert np.array_equal(extract_features(load(run), store, batch=30), found)
+
+
+def test_a_cpu_keeps_its_memory_while_it_encodes(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+
+    @contextmanager
+    def noted() -> Iterator[None]:
+        kept.append(True)
+        yield
+        kept.append(False)
+
+    def seen(*given: Any, **how: Any) -> np.ndarray:
+        assert kept == [True]
+        return extract_features(*given, **how)
+
+    monkeypatch.setattr(features_module, "kept_memory", noted)
+    monkeypatch.setattr(features_module, "extract_features", seen)
+    write_features(run, tmp_path, stores=stores(), device="cpu", quiet=True)
+    assert kept == [True, False]
 
 
 def test_written_stores_are_like_any_other(run: Path, features: Path) -> None:
