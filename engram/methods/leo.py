@@ -96,7 +96,7 @@ class Leo(EmbeddingMethod):
             "`mini_5w1s_short`. Reference: 12 tasks per step at rate 2.7e-4, up to 100,000 steps. Ours: ResNet-12 "
             "wide, 64 tasks per step at 5e-4 with a cosine schedule, 8,000 steps.",
             "Rates of the steps on weights. Reference: learned from 1e-3 on, over 100,000 steps. Ours: the same; "
-            "`_weight_rate3` and `_weight_rate6`, which train for 1,200, from 3 and 6 on.",
+            "`_weight_rate3` and `_weight_rate6`, which train for 1,200 (400 at 5 shots), from 3 and 6 on.",
             "`_centred`. Reference: embeddings as they are. Ours: minus their mean over the training tasks.",
         ),
     )
