@@ -41,6 +41,7 @@ from engram.models.run_folder import (
     restored,
     way_out,
 )
+from engram.nn.task_norm import TaskEncoder, for_task_norms
 from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.types import Method
 
@@ -191,13 +192,17 @@ def load_weights(method: Method, checkpoint: Checkpoint, which_weights: WhichWei
 
 
 def load_backbone(method: Method, checkpoint: Checkpoint, name: str) -> None:
-    """The checkpoint's backbone, of whichever method, into that of ``method``, which is called ``name``."""
+    """The checkpoint's backbone, of whichever method, into that of ``method``, which is called ``name``.
+
+    A backbone that normalises by the images at hand takes what it has names for (`for_task_norms`).
+    """
     saved, own = (
         {key: value for key, value in tensors.items() if key.startswith(PREFIX)}
         for tensors in (checkpoint.tensors("weights"), method.state_dict())
     )
-    check_fit(own, saved, f"the backbone in {checkpoint.folder} does not fit '{name}'")
-    method.load_state_dict(saved, strict=False)
+    fitting = for_task_norms(saved, own) if isinstance(method.backbone, TaskEncoder) else saved
+    check_fit(own, fitting, f"the backbone in {checkpoint.folder} does not fit '{name}'")
+    method.load_state_dict(fitting, strict=False)
 
 
 def _unfit(method: Method, checkpoint: Checkpoint) -> str:

@@ -5,7 +5,8 @@ And by those of all processes of a training; PyTorch's own layer for it wants a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -17,6 +18,10 @@ from engram.errors import EngramError
 from engram.nn.encoder import Encoder
 from engram.processes import Gathered
 
+BLOCK = re.compile(r"blocks\.\d+\.[01]\.\w+$")
+"""a tensor of a convolution block: the convolution, then its norm"""
+GAIN = re.compile(r"(.*blocks\.)(\d+)\.1\.weight")
+RUNNING = re.compile(r"\.(running_mean|running_var|num_batches_tracked)$")
 Statistics = tuple[Tensor, Tensor]
 """mean and variance of each channel, (C,) and (C,)"""
 
@@ -86,6 +91,41 @@ def for_tasks(backbone: nn.Module, gain: bool = True, eps: float = 1e-3) -> nn.M
         mean, std = backbone.mean.flatten().tolist(), backbone.std.flatten().tolist()
         return TaskEncoder(backbone.backbone, mean, std, backbone.precision)
     return backbone
+
+
+def for_task_norms(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of an ordinary encoder as the same encoder takes them after `for_tasks`, whose names are in ``own``.
+
+    Running statistics are left out, and so are gains where there are none (`without_gains`). What is no chain of
+    convolution blocks keeps its gains, and does not fit.
+    """
+    kept = {name: value for name, value in saved.items() if name in own or not RUNNING.search(name)}
+    gains = [name for name in kept if name not in own and GAIN.fullmatch(name)]
+    chain = all(BLOCK.search(name) for name in kept)
+    return without_gains(kept, gains) if gains and chain else kept
+
+
+def without_gains(weights: Mapping[str, Tensor], gains: Sequence[str]) -> dict[str, Tensor]:
+    """The same features, each over its gain's size, from convolution blocks without gains g:
+
+        act(g z + b) = |g| act(sign(g) z + b / |g|)
+
+    with z normalised, so the sign goes into the convolution before it and the size into the one after it. The
+    activation must not mind a positive factor: ReLU and leaky ones do not. The last block's sizes are let go: whatever
+    reads its features is yet to be learned.
+    """
+    out = dict(weights)
+    for name in sorted(gains):
+        prefix, block = GAIN.fullmatch(name).groups()  # type: ignore[union-attr]
+        gain = out.pop(name)
+        size = gain.abs().clamp(min=torch.finfo(gain.dtype).tiny)
+        out[f"{prefix}{block}.1.bias"] = out[f"{prefix}{block}.1.bias"] / size
+        for part, shape in (("weight", (-1, 1, 1, 1)), ("bias", (-1,))):
+            if (key := f"{prefix}{block}.0.{part}") in out:
+                out[key] = out[key] * torch.where(gain < 0, -1.0, 1.0).view(shape)
+        if (after := f"{prefix}{int(block) + 1}.0.weight") in out:
+            out[after] = out[after] * size.view(1, -1, 1, 1)
+    return out
 
 
 def names_of_norms(network: nn.Module) -> set[str]:

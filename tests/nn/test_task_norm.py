@@ -20,6 +20,7 @@ from engram.nn.task_norm import (
     TaskEncoder,
     TaskNorm,
     encode_by_task,
+    for_task_norms,
     for_tasks,
     names_of_norms,
     normalise_by_task,
@@ -173,3 +174,29 @@ def test_names_stay_and_norms_of_a_task_are_left_alone() -> None:
     synchronise(model)
     assert list(model.state_dict()) == names and model[1].weight is weight
     assert isinstance(model[1], SynchronisedNorm) and isinstance(model[2], TaskNorm)
+
+
+def test_an_encoder_without_gains_sees_the_same_up_to_the_size_of_each_feature():
+    torch.manual_seed(0)
+    trained = ConvBlocks((3, 16, 16), width=4).double()
+    norms = [part for part in trained.modules() if isinstance(part, nn.BatchNorm2d)]
+    for norm in norms:
+        nn.init.uniform_(norm.weight, -2, 2)  # some are negative: maxima of what is turned round are others
+        nn.init.normal_(norm.bias)
+    assert any(bool((norm.weight < 0).any()) for norm in norms)
+    saved, images = trained.state_dict(), torch.randn(5, 3, 16, 16, dtype=torch.float64)
+    seen = {}
+    for gain in (True, False):
+        learner = for_tasks(ConvBlocks((3, 16, 16), width=4), gain=gain, eps=1e-5).double()
+        fitting = for_task_norms(saved, learner.state_dict())
+        learner.load_state_dict(fitting)  # strictly
+        seen[gain] = learner(images)
+    torch.testing.assert_close(seen[True], trained(images))
+    torch.testing.assert_close(seen[False] * norms[-1].weight.abs(), seen[True])
+
+
+def test_gains_of_what_is_no_chain_stay_and_do_not_fit():
+    saved = Conv4((3, 32, 32)).state_dict()
+    own = for_tasks(Conv4((3, 32, 32)), gain=False).state_dict()
+    kept = for_task_norms(saved, own)
+    assert kept.keys() - own.keys() == {name for name in saved if name.endswith("1.weight")}

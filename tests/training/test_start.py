@@ -58,6 +58,20 @@ def test_another_method_starts_from_the_backbone(tmp_path: Path, stage_one: Path
     assert not all(torch.equal(mine[name], fresh[name]) for name in parameters)
 
 
+def test_a_learner_that_normalises_by_the_images_at_hand_starts_from_the_backbone(
+    tmp_path: Path, stage_one: Path
+) -> None:
+    """Its norms have no running statistics; a rate of 0 leaves the weights as they came."""
+    still = {"iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0, "optimiser": "sgd"}
+    recipe = changed(train=still, backbone_weights=str(stage_one), method="reptile", method_settings={"n_way": 3})
+    go(tmp_path / "with_gains", recipe)
+    mine, theirs = backbone_of(tmp_path / "with_gains"), backbone_of(stage_one, "best")
+    assert mine and not any("running" in name for name in mine)
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    with pytest.raises(EngramError, match=r"layers.1.weight is 4 in the file but absent in the model"):
+        go(tmp_path / "without", replace(recipe, method="meta_sgd"))  # gains, and no chain of blocks to take them
+
+
 def test_recipe_comes_back_and_neither_bench_nor_resume_needs_the_weights_again(
     tmp_path: Path, stage_one: Path
 ) -> None:
