@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, grad_and_value
 
 from engram.errors import check_settings, check_within
 from engram.nn import adapt
@@ -119,7 +119,8 @@ class MetaLstm(Method):
             logits, seen = self.logits(row, images, n_way)
             return adapt.cross_entropy(logits, labels), seen
 
-        differentiated = vmap(grad_and_value(support_loss, has_aux=True), randomness="different")
+        chunk = adapt.chunk_of(support, len(support))
+        differentiated = adapt.spread(grad_and_value(support_loss, has_aux=True), (0, 0, 0), chunk)
         cell = adapt.flat(first).expand(len(support), -1)
         state, losses = self.optimiser.start(cell), []
         norms = [module for module in self.modules() if isinstance(module, TaskNorm)]
@@ -150,7 +151,8 @@ class MetaLstm(Method):
         adapt.check_ways(n_way, self.head)
         support, labels, query, query_labels = batch.tasks()
         cell, _, losses = self.learned(support, labels, n_way)
-        logits = vmap(lambda row, x: self.logits(row, x, n_way)[0], randomness="different")(cell, query)
+        chunk = adapt.chunk_of(query, len(query))
+        logits = adapt.spread(lambda row, x: self.logits(row, x, n_way)[0], (0, 0), chunk)(cell, query)
         total = adapt.cross_entropy(logits.flatten(0, 1), query_labels.flatten())
         accuracy = (logits.argmax(-1) == query_labels).float().mean()
         terms = {"nll": total.detach(), "accuracy": accuracy, "finite_inner_steps": adapt.finite_steps(losses)}
@@ -165,7 +167,8 @@ class MetaLstm(Method):
         def answer(row: Tensor, query: Tensor, given: list[Statistics]) -> Tensor:
             return self.logits(row, query, n_way, given)[0].log_softmax(-1)
 
-        return Prediction(vmap(answer)(cell, episode.query, running), details={"support_losses": losses})
+        answers = adapt.spread(answer, (0, 0, 0), adapt.chunk_of(episode.query, len(episode.query)))
+        return Prediction(answers(cell, episode.query, running), details={"support_losses": losses})
 
 
 def preprocessed(x: Tensor) -> Tensor:

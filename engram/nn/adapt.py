@@ -1,7 +1,8 @@
 """Inner-loop adaptation as pure functions: weights are mappings from names to tensors and nothing is changed in place.
 
-A task's loss is written for one task, differentiated there, and spread over tasks by `torch.func.vmap` outermost:
-``vmap(grad(task_loss))``. All that a task needs is freed with it; `with_gradient` hands the result to an optimiser.
+A task's loss is written for one task, differentiated there, and spread over tasks by `torch.func.vmap` outermost,
+``vmap(grad(task_loss))``, or by a loop. All that a task needs is freed with it; `with_gradient` hands the result to an
+optimiser.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import itemgetter
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.utils._pytree import tree_leaves, tree_map
 
 from engram.errors import EngramError
+from engram.nn.task_norm import no_vmap
 
 Weights = Mapping[str, Tensor]
 Rate = float | Weights
@@ -30,7 +34,7 @@ Adapted = Callable[[Weights, Tensor, Tensor], tuple[Weights, Tensor]]
 RATES = (1e-6, 10.0)  # sensible inner rates: below nothing moves (inner_steps = 0 says so), above all is overshot
 IMAGES_AT_ONCE = 1024
 """images in one call of a network that answers; more go in chunks, which changes no answer"""
-SMALL_TASK = 2**18
+SMALL_TASK = 2**16
 """numbers in a task's images up to which a CPU is faster with tasks side by side, their maps being in cache"""
 
 
@@ -121,7 +125,8 @@ def query_logits(network: Callable[[Tensor], Tensor], support: Tensor, query: Te
     def alone(image: Tensor) -> Tensor:
         return network(torch.cat([support, image[None]]))[-1]
 
-    return vmap(alone, chunk_size=tasks_at_once(len(support) + 1))(query)
+    with no_vmap(False):
+        return vmap(alone, chunk_size=tasks_at_once(len(support) + 1))(query)
 
 
 def tasks_at_once(images: int) -> int:
@@ -129,19 +134,39 @@ def tasks_at_once(images: int) -> int:
     return max(1, IMAGES_AT_ONCE // max(1, images))
 
 
-def _side_by_side(images: Tensor, at_most: int) -> int:
+def chunk_of(images: Tensor, at_most: int) -> int:
     """Chunk of a vmap over tasks (B, n, ...): one by one on a CPU unless they are small. It changes no answer."""
     return at_most if images.is_cuda or images[0].numel() <= SMALL_TASK else 1
+
+
+def spread(function: Callable[..., Any], axes: tuple[int | None, ...], chunk: int) -> Callable[..., Any]:
+    """``vmap(function)`` over the arguments whose axis is 0, ``chunk`` tasks side by side, each with random numbers of
+    its own. One at a time it is a loop: layers then have the library's own derivatives and layout (`no_vmap`)."""
+    if chunk != 1:
+        return vmap(function, axes, randomness="different", chunk_size=chunk)
+
+    def in_turn(*arguments: Any) -> Any:
+        spread_out = [argument for argument, axis in zip(arguments, axes, strict=True) if axis == 0]
+        with no_vmap():
+            found = [function(*_of_task(arguments, axes, task)) for task in range(len(tree_leaves(spread_out)[0]))]
+        return tree_map(lambda *parts: torch.stack(parts), *found)
+
+    return in_turn
+
+
+def _of_task(arguments: Sequence[Any], axes: Sequence[int | None], task: int) -> list[Any]:
+    pairs = zip(arguments, axes, strict=True)
+    return [argument if axis is None else tree_map(itemgetter(task), argument) for argument, axis in pairs]
 
 
 def over_tasks(function: Callable[..., Any], weights: Weights, tasks: Sequence[Tensor], images: int) -> Any:
     """``function(weights, *task)`` for every task of (B, ...) tensors; a task costs so many ``images``."""
     axes = (None, *(0 for _ in tasks))
-    spread = vmap(function, axes, randomness="different", chunk_size=_side_by_side(tasks[0], tasks_at_once(images)))
+    learn = spread(function, axes, chunk_of(tasks[0], tasks_at_once(images)))
     if not torch.is_inference_mode_enabled():
-        return spread(_constants(weights), *tasks)
+        return learn(_constants(weights), *tasks)
     with torch.inference_mode(False):  # in which PyTorch 2.11 differentiates wrongly, without a word
-        return spread(_constants(weights), *(part.clone() for part in tasks))
+        return learn(_constants(weights), *(part.clone() for part in tasks))
 
 
 def _constants(weights: Weights) -> dict[str, Tensor]:
@@ -160,9 +185,8 @@ def meta_loss(
     """
     differentiated = grad_and_value(task_loss, has_aux=True)
     axes = (None, *(0 for _ in tasks))
-    chunk = at_once or _side_by_side(tasks[0], len(tasks[0]))
-    spread = vmap(differentiated, axes, randomness="different", chunk_size=chunk)
-    gradients, (values, rest) = spread(_constants(weights), *tasks)
+    chunk = at_once or chunk_of(tasks[0], len(tasks[0]))
+    gradients, (values, rest) = spread(differentiated, axes, chunk)(_constants(weights), *tasks)
     means = {name: gradient.mean(0) for name, gradient in gradients.items()}
     return with_gradient(values.mean(), weights, means), rest
 
@@ -204,7 +228,8 @@ def answers(
         return query_logits(lambda x: network(phi, x), support, query, together).log_softmax(-1)
 
     images = n_query if together else (n_support + 1) * n_query  # many more than for adaptation, hence apart
-    return vmap(answer, chunk_size=_side_by_side(query, tasks_at_once(images)))(phi, support, query), losses
+    chunk = chunk_of(query, tasks_at_once(images))
+    return spread(answer, (0, 0, 0), chunk)(phi, support, query), losses
 
 
 def with_gradient(value: Tensor, parameters: Weights, gradients: Weights) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +45,8 @@ class TaskNorm(nn.Module):
 
     Exact under `torch.func.vmap` in both orders of differentiation: the library's BatchNorm gives wrong second
     derivatives where autograd is put around vmap, and cannot write its running averages inside; here it is spelt out in
-    elementary operations, whose derivatives of any order are right. Whoever wants other statistics gives them through
+    elementary operations, whose derivatives of any order are right. Inside `no_vmap` it is the library's, whose
+    derivatives are right there, for half of the time. Whoever wants other statistics gives them through
     `with_statistics`. Without ``gain`` there is no weight. Shapes: (n, C, ...) -> (n, C, ...).
     """
 
@@ -58,27 +60,55 @@ class TaskNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(torch.promote_types(x.dtype, self.bias.dtype))  # statistics of half-precision values in float32
+        normalised, mean, variance = (self._library if _WITHOUT_VMAP.get() else self._spelt_out)(x)
+        if self.seen is not None and self.given is None:
+            count = x.numel() // len(self.bias)
+            self.seen.append((mean, variance * (count / max(1, count - 1))))
+        return normalised
+
+    def _spelt_out(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         axes, shape = [0, *range(2, x.ndim)], (-1, *([1] * (x.ndim - 2)))
         mean = x.mean(axes) if self.given is None else self.given[0]
         centred = x - mean.view(shape)
         variance = centred.square().mean(axes) if self.given is None else self.given[1]
-        if self.seen is not None and self.given is None:
-            count = x.numel() // len(self.bias)
-            self.seen.append((mean, variance * (count / max(1, count - 1))))
         scale = torch.rsqrt(variance + self.eps)
         if self.weight is not None:
             scale = scale * self.weight
-        return centred * scale.view(shape) + self.bias.view(shape)
+        return centred * scale.view(shape) + self.bias.view(shape), mean, variance
+
+    def _library(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # Without a weight the library has no second derivative.
+        weight = torch.ones_like(self.bias) if self.weight is None else self.weight
+        if self.given is not None:
+            return F.batch_norm(x, *self.given, weight, self.bias, eps=self.eps), *self.given
+        normalised, mean, inverse = torch.native_batch_norm(x, weight, self.bias, None, None, True, 0.0, self.eps)
+        return normalised, mean, inverse.square().reciprocal() - self.eps
+
+
+_WITHOUT_VMAP: ContextVar[bool] = ContextVar("without_vmap", default=False)
+
+
+@contextmanager
+def no_vmap(promised: bool = True) -> Iterator[None]:
+    """Inside, no encoder is called under `torch.func.vmap`; or, not ``promised``, one may be after all."""
+    token = _WITHOUT_VMAP.set(promised)
+    try:
+        yield
+    finally:
+        _WITHOUT_VMAP.reset(token)
 
 
 class TaskEncoder(Encoder):
-    """The same pixels to features, written for vmap: no memory layout to ask for, no kernels of its own."""
+    """The same pixels to features, written for vmap: no memory layout to ask for but inside `no_vmap`, no kernels of
+    its own."""
 
     def forward(self, images: Tensor, *conditions: Tensor) -> Tensor:
         pixels = images.dtype == torch.uint8
         images = images.float()
         if pixels:
             images = images * (1 / (255 * self.std)) - self.mean / self.std
+        if _WITHOUT_VMAP.get() and images.ndim == 4:
+            images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             features: Tensor = self.backbone(images, *conditions)
         return features.float()

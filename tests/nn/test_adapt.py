@@ -206,18 +206,19 @@ def test_a_network_is_its_encoder_and_head_with_the_weights_given():
 
 
 def test_on_a_cpu_small_tasks_go_side_by_side_and_large_ones_one_by_one() -> None:
-    assert adapt._side_by_side(torch.zeros(4, 80, 1, 28, 28), 4) == 4
-    assert adapt._side_by_side(torch.zeros(4, 80, 3, 84, 84), 4) == 1
+    assert adapt.chunk_of(torch.zeros(4, 80, 1, 28, 28), 4) == 4
+    assert adapt.chunk_of(torch.zeros(4, 5, 3, 84, 84), 4) == 1
 
 
 def test_what_is_asked_for_side_by_side_is_kept_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks: list[int | None] = []
 
-    def watched(function, axes, randomness, chunk_size):
-        chunks.append(chunk_size)
-        return vmap(function, axes, randomness=randomness, chunk_size=chunk_size)
+    def watched(function, axes, chunk):
+        chunks.append(chunk)
+        return spread(function, axes, chunk)
 
-    monkeypatch.setattr(adapt, "vmap", watched)
+    spread = adapt.spread
+    monkeypatch.setattr(adapt, "spread", watched)
     monkeypatch.setattr(adapt, "SMALL_TASK", 1)  # so that these tasks count as large
     weights, images = {"w": torch.ones(3, requires_grad=True)}, torch.randn(4, 2, 3)
     losses = []
@@ -225,6 +226,31 @@ def test_what_is_asked_for_side_by_side_is_kept_on_a_cpu(monkeypatch: pytest.Mon
         loss, _ = adapt.meta_loss(lambda w, x: ((x @ w["w"]).square().mean(), x.sum()), weights, (images,), at_once)
         losses.append(loss.item())
     assert chunks == [1, 3] and losses[0] == pytest.approx(losses[1])
+
+
+@pytest.mark.parametrize("gain", [True, False])
+@pytest.mark.parametrize("together", [True, False])
+def test_in_turn_and_side_by_side_are_the_same_in_both_orders(gain, together, monkeypatch, tasks):
+    """The library's BatchNorm in a loop against the one spelt out, under vmap: gradients through a step, answers."""
+    torch.manual_seed(2)
+    backbone = nn.Sequential(nn.Conv2d(1, 2, 3), TaskNorm(2, gain), nn.Tanh()).double()
+    head = nn.Linear(32, WAYS).double()
+    network = adapt.network(backbone, head, WAYS)
+    weights = {f"backbone.{k}": v for k, v in backbone.named_parameters()}
+    weights |= {f"head.{k}": v for k, v in head.named_parameters()}
+
+    def adapted(weights, support, labels):
+        return adapt.descend(lambda w: F.cross_entropy(network(w, support), labels), weights, [0.3, 0.1])
+
+    found = []
+    for small in (10**9, 0):
+        monkeypatch.setattr(adapt, "SMALL_TASK", small)
+        support, labels, query, query_labels = tasks
+        loss, _ = adapt.query_loss(adapted, network, weights, (support, labels, query, query_labels))
+        answered, losses = adapt.answers(adapted, network, weights, (support, labels, query), together)
+        found.append((loss, *torch.autograd.grad(loss, list(weights.values())), answered, losses))
+    torch.testing.assert_close(*found)
+    assert found[0][1].abs().max() > 1e-3
 
 
 def test_no_layer_touches_the_card_of_a_method():
