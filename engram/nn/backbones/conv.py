@@ -127,13 +127,12 @@ class ConvSigned(_FlatBlocks):
     """
 
     def __init__(self, image_shape: tuple[int, ...], widths: tuple[int, int, int, int] = (64, 64, 64, 64)) -> None:
-        blocks: list[nn.Module] = []
-        for i, (inputs, outputs) in enumerate(zip((image_shape[0], *widths[:-1]), widths, strict=True)):
-            convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-            nn.init.normal_(convolution.weight, std=(2 / (9 * outputs)) ** 0.5)
-            layers = [convolution, nn.BatchNorm2d(outputs), nn.MaxPool2d(2)]
-            blocks.append(nn.Sequential(*layers, *([nn.ReLU(inplace=True)] if i < 3 else [])))
+        blocks = [
+            ConvBlock(inputs, outputs, slope, padding=1, bias=False)  # a slope of 1 is no activation
+            for inputs, outputs, slope in zip((image_shape[0], *widths[:-1]), widths, (0.0, 0.0, 0.0, 1.0), strict=True)
+        ]
         super().__init__(image_shape, blocks)
+        fan_out_normal(self)
 
 
 class ShiftNorm(nn.BatchNorm2d):
