@@ -93,7 +93,7 @@ class SystemLine:
         stands_in = cell.recipe.backbone == cell.cell.stand_in
         return f"{self.row.backbone} -> {cell.recipe.backbone}" + notes.mark(
             f"{cell.recipe.backbone} stands in for {sheet}" if stands_in else "",
-            "encoder trained before, then frozen" if cell.frozen else "",
+            trained_before(cell),
         )
 
     def clean(self, runs: str) -> str:
@@ -101,6 +101,21 @@ class SystemLine:
             return DASH
         found = estimate(self.cell.values_of(answers))
         return linked(percent(found.mean, found.interval), answers[-1].record, runs)
+
+
+def trained_before(cell: Filled) -> str:
+    """What became of an encoder that was not trained with the rest from the first step on."""
+    if not cell.answers or cell.recipe is None:
+        return ""
+    if cell.frozen:
+        return "encoder trained before, then frozen"
+    return "starts from an encoder trained before" if cell.recipe.backbone_weights else ""
+
+
+def _other_start(cell: Filled) -> str:
+    """`trained_before` where the published schedule has nothing of the kind."""
+    published = recipe_called(cell.cell.recipe) if cell.cell.recipe else None
+    return "" if published and published.backbone_weights else trained_before(cell)
 
 
 def published_protocol(cell: Cell) -> str:
@@ -171,7 +186,7 @@ def _lean_texts(line: SystemLine, runs: str, pages: str, notes: Notes) -> tuple[
         ours = ours_like_paper(cell, runs, notes)
     remark = CLASS_ORDER if cell.in_class_order else ""
     known = _of_published(cell.cell)[:2] if beside and "batch_norm" not in cell.cell.paper_ask else ()
-    system, marks = line.system(pages).replace("†]", "]"), notes.mark(why, remark, *known)
+    system, marks = line.system(pages).replace("†]", "]"), notes.mark(why, remark, *known, _other_start(cell))
     return system, cell.cell.paper_text, ours, f"{word}{_share(cell)}{marks}"
 
 

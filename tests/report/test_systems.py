@@ -8,7 +8,14 @@ import pytest
 from study_ledger import add_record, cells_of
 
 from engram.report.book import Book
-from engram.report.systems import COLUMNS, published_protocol, reached_text, systems_tables, trained
+from engram.report.systems import (
+    COLUMNS,
+    lean_systems_table,
+    published_protocol,
+    reached_text,
+    systems_tables,
+    trained,
+)
 from engram.report.verdicts import verdict
 from engram.studies import load_study
 from engram.studies.schema import Cell
@@ -45,6 +52,17 @@ def test_a_stand_in_and_a_frozen_encoder_are_marked(tmp_path: Path) -> None:
     assert "</sup> encoder trained before, then frozen." in text
     assert "</sup> published on train and validation classes (unverified); ours on train alone." in text
     assert lines(tmp_path)["LEO"]["Trained"].startswith("4,000 of 100,000 <sup>")
+
+
+def test_the_short_table_marks_an_encoder_trained_before_where_the_published_one_was_not(tmp_path: Path) -> None:
+    add_record(tmp_path, "leo/mini_5w1s_short", 0.5, number=1)
+    text = lean_systems_table(TABLE, cells_of(tmp_path, "table1"), "results/runs")
+    assert "trained before" not in text  # LEO's own schedule starts from features too
+    add_record(tmp_path, "snail/mini_5w1s_pretrained_short", 0.5, number=2)
+    add_record(tmp_path, "egnn/mini_5w1s_frozen_distilled_8k", 0.5, number=3)
+    text = lean_systems_table(TABLE, cells_of(tmp_path, "table1"), "results/runs")
+    assert "</sup> starts from an encoder trained before." in text
+    assert "</sup> encoder trained before, then frozen." in text
 
 
 def test_commands_are_told_once_and_a_figure_asked_otherwise_is_noted(tmp_path: Path) -> None:
@@ -118,7 +136,7 @@ def test_same_protocol_gives_a_figure_and_another_a_note(tmp_path: Path) -> None
     add_record(tmp_path / "runs", "cml_bgnn/mini_5w1s_public_class_order", accuracy=0.9, number=2)
     table = lean(tmp_path / "runs")
     rows = {line.split("]")[0][3:]: line.split(" | ") for line in table.splitlines() if line.startswith("| [")}
-    assert "](results/runs/gnn.mini_5w1s_short." in rows["GNN"][2] and rows["GNN"][3] == "within (8%) |"
+    assert "](results/runs/gnn.mini_5w1s_short." in rows["GNN"][2] and rows["GNN"][3] == "within (8%) <sup>1</sup> |"
     assert rows["CML-BGNN"][2:] == [f"{DASH} <sup>1</sup>", "not comparable (**100%**) |"]
     assert rows["CML-BGNN, class order"][3] == "above (**100%**) <sup>2</sup> |"
     assert " with other query order." in table.partition("<sup>1</sup>")[2]
