@@ -199,7 +199,10 @@ class TaskBatchNorm(nn.Module):
         self.n_tasks = 1
 
     def forward(self, x: Tensor) -> Tensor:
-        tasks = x.float().unflatten(0, (self.n_tasks, -1))
+        values = x.to(torch.promote_types(x.dtype, torch.float32))
+        if self.n_tasks == 1 and x.numel() > x.shape[1]:  # the library's, in fewer passes; it refuses one value
+            return F.batch_norm(values, None, None, self.weight, self.bias, True, eps=self.eps).to(x.dtype)
+        tasks = values.unflatten(0, (self.n_tasks, -1))
         variance, mean = torch.var_mean(tasks, [1, *range(3, tasks.ndim)], correction=0, keepdim=True)
         channels = (-1, *[1] * (tasks.ndim - 3))
         normalised = (tasks - mean) * (variance + self.eps).rsqrt()

@@ -200,3 +200,15 @@ def test_gains_of_what_is_no_chain_stay_and_do_not_fit():
     own = for_tasks(Conv4((3, 32, 32)), gain=False).state_dict()
     kept = for_task_norms(saved, own)
     assert kept.keys() - own.keys() == {name for name in saved if name.endswith("1.weight")}
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 5, 5), (6, 3), (1, 3)])  # the last: one value for each channel
+def test_one_task_alone_is_normalised_as_beside_another(shape):
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(3).double()
+    nn.init.uniform_(norm.weight, 0.5, 2)
+    nn.init.normal_(norm.bias)
+    layer, x = TaskBatchNorm(norm), torch.randn(*shape, dtype=torch.float64)
+    with side_by_side(layer, 2):
+        beside = layer(torch.cat([x, torch.randn_like(x)]))[: len(x)]
+    torch.testing.assert_close(layer(x), beside, rtol=1e-5, atol=1e-6)
