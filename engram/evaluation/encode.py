@@ -92,4 +92,4 @@ class Encoded(nn.Module):
         self.out_shape = out_shape
 
     def forward(self, features: Tensor) -> Tensor:
-        return features
+        return features.float()  # they may be stored in half precision, as for `Encoder`

@@ -113,3 +113,8 @@ def test_a_window_that_does_not_fit_is_one_sentence(window: str, says: str) -> N
     store, method = make_store(), made()
     with pytest.raises(EngramError, match=says):
         evaluate(method, store, Protocol("toy", "test", n_way=3, n_sequences=2, window=window))
+
+
+def test_features_stored_in_half_precision_are_worked_with_in_float32():
+    features = torch.randn(3, 7).half()
+    assert torch.equal(seen := encode.Encoded((7,))(features), features.float()) and seen.dtype is torch.float32
