@@ -21,7 +21,7 @@ from engram.errors import EngramError
 from engram.machine.cards import available_memory
 from engram.machine.device import kept_memory
 from engram.nn import kernels
-from engram.nn.task_norm import synchronise
+from engram.nn.synchronised_norm import synchronise
 from engram.processes import Share
 from engram.recipes.schema import Recipe
 from engram.types import Method

@@ -7,15 +7,13 @@ from copy import deepcopy
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call, vmap
 
 from engram.errors import EngramError
-from engram.nn import task_norm
 from engram.nn.backbones import Conv4, ConvBlocks, Flatten, build_backbone
 from engram.nn.encoder import Encoder
 from engram.nn.task_norm import (
-    SynchronisedNorm,
     TaskBatchNorm,
     TaskEncoder,
     TaskNorm,
@@ -25,7 +23,6 @@ from engram.nn.task_norm import (
     names_of_norms,
     normalise_by_task,
     side_by_side,
-    synchronise,
     with_statistics,
 )
 
@@ -149,31 +146,6 @@ def test_a_whole_encoder_sees_its_tasks_apart(name, size):
 def test_an_encoder_without_batch_norm_is_refused():
     with pytest.raises(EngramError, match="the encoder has no BatchNorm .* take the running ones"):
         normalise_by_task(Flatten((6,)))
-
-
-def test_two_halves_are_normalised_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    images = torch.randn(6, 3, 4, 4) * 2 + 5
-    whole, half = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
-    other = torch.stack([images[3:].mean((0, 2, 3)), images[3:].var((0, 2, 3), correction=0)])
-
-    def gathered(own: Tensor) -> Tensor:
-        return torch.stack([own, other])
-
-    monkeypatch.setattr(task_norm.Gathered, "apply", gathered)
-    norm = SynchronisedNorm(half)
-    assert torch.allclose(norm(images[:3]), whole(images)[:3], atol=1e-5)
-    for name, value in whole.state_dict().items():
-        assert torch.allclose(half.state_dict()[name], value, atol=1e-5), f"{name}: shared with the layer before"
-    assert torch.allclose(norm.eval()(images), whole.eval()(images), atol=1e-5)
-
-
-def test_names_stay_and_norms_of_a_task_are_left_alone() -> None:
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), TaskNorm(2))
-    names, weight = list(model.state_dict()), model[1].weight
-    synchronise(model)
-    assert list(model.state_dict()) == names and model[1].weight is weight
-    assert isinstance(model[1], SynchronisedNorm) and isinstance(model[2], TaskNorm)
 
 
 def test_an_encoder_without_gains_sees_the_same_up_to_the_size_of_each_feature():
