@@ -141,17 +141,17 @@ def chunk_of(images: Tensor, at_most: int) -> int:
 
 def spread(function: Callable[..., Any], axes: tuple[int | None, ...], chunk: int) -> Callable[..., Any]:
     """``vmap(function)`` over the arguments whose axis is 0, ``chunk`` tasks side by side, each with random numbers of
-    its own. One at a time it is a loop: layers then have the library's own derivatives and layout (`no_vmap`)."""
-    if chunk != 1:
-        return vmap(function, axes, randomness="different", chunk_size=chunk)
+    its own. One at a time on a CPU it is a loop: layers then have the library's derivatives and layout (`no_vmap`)."""
 
-    def in_turn(*arguments: Any) -> Any:
-        spread_out = [argument for argument, axis in zip(arguments, axes, strict=True) if axis == 0]
+    def over(*arguments: Any) -> Any:
+        first = tree_leaves([argument for argument, axis in zip(arguments, axes, strict=True) if axis == 0])[0]
+        if chunk != 1 or first.is_cuda:
+            return vmap(function, axes, randomness="different", chunk_size=chunk)(*arguments)
         with no_vmap():
-            found = [function(*_of_task(arguments, axes, task)) for task in range(len(tree_leaves(spread_out)[0]))]
+            found = [function(*_of_task(arguments, axes, task)) for task in range(len(first))]
         return tree_map(lambda *parts: torch.stack(parts), *found)
 
-    return in_turn
+    return over
 
 
 def _of_task(arguments: Sequence[Any], axes: Sequence[int | None], task: int) -> list[Any]:
