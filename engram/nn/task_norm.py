@@ -144,7 +144,7 @@ def without_gains(weights: Mapping[str, Tensor], gains: Sequence[str]) -> dict[s
     for name in sorted(gains):
         prefix, block = GAIN.fullmatch(name).groups()  # type: ignore[union-attr]
         gain = out.pop(name)
-        size = gain.abs().clamp(min=torch.finfo(gain.dtype).tiny)
+        size = gain.abs().clamp(min=1e-6)  # a channel that is switched off stays a constant, and finite
         out[f"{prefix}{block}.1.bias"] = out[f"{prefix}{block}.1.bias"] / size
         for part, shape in (("weight", (-1, 1, 1, 1)), ("bias", (-1,))):
             if (key := f"{prefix}{block}.0.{part}") in out:

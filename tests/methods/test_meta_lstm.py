@@ -154,3 +154,17 @@ def test_no_query_sees_another_and_nothing_is_left_in_the_norms():
 def test_bad_settings_are_named(key, value):
     with pytest.raises(EngramError, match=rf"\[method\] {key} = {value} but"):
         build(**{key: value})
+
+
+def test_tasks_in_turn_and_side_by_side_are_the_same(monkeypatch):
+    """Statistics are taken and given in both; in turn they are the library's."""
+    given, answers = episode(dtype=torch.float64)
+    found = []
+    for small in (10**9, 0):
+        monkeypatch.setattr(adapt, "SMALL_TASK", small)
+        method = build()
+        loss = method.loss(TrainBatch((given,), (answers,))).total
+        loss.backward()
+        gradients = [p.grad for p in method.parameters()]
+        found.append((loss.detach(), *gradients, method.eval().predict(given).log_probs))
+    torch.testing.assert_close(*found)

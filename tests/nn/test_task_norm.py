@@ -167,6 +167,18 @@ def test_an_encoder_without_gains_sees_the_same_up_to_the_size_of_each_feature()
     torch.testing.assert_close(seen[False] * norms[-1].weight.abs(), seen[True])
 
 
+def test_a_gain_of_zero_leaves_a_constant_feature():
+    torch.manual_seed(0)
+    trained = ConvBlocks((3, 16, 16), width=4).double()
+    norm = trained.blocks[0][1]
+    nn.init.normal_(norm.bias)
+    norm.weight.data[1] = 0
+    learner = for_tasks(ConvBlocks((3, 16, 16), width=4), gain=False, eps=1e-5).double()
+    learner.load_state_dict(for_task_norms(trained.state_dict(), learner.state_dict()))
+    images = torch.randn(5, 3, 16, 16, dtype=torch.float64)
+    torch.testing.assert_close(learner(images), trained(images), rtol=1e-4, atol=1e-4)
+
+
 def test_gains_of_what_is_no_chain_stay_and_do_not_fit():
     saved = Conv4((3, 32, 32)).state_dict()
     own = for_tasks(Conv4((3, 32, 32)), gain=False).state_dict()
