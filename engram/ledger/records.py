@@ -139,11 +139,28 @@ def _seal(raw: dict[str, Any]) -> str:
 
 
 def readable(raw: dict[str, Any]) -> str:
-    """JSON with one key to a line and a list of plain values on one line: a curve is read along, not down."""
-    value = r"(?:-?\d[\d.eE+-]*|null|true|false|\"[^\"\\\n]*\")"
-    lists = re.compile(rf"\[\s+({value}(?:,\s+{value})*)\s+\]")
-    text = json.dumps(raw, indent=1, sort_keys=True)
-    return lists.sub(lambda found: "[" + re.sub(r",\n\s+", ", ", found[1]) + "]", text) + "\n"
+    """JSON with one key to a line; a list or an inner table of plain values stands on one: a curve is read along, not
+    down, and indents take no more room than figures."""
+    return _laid_out(raw, 0) + "\n"
+
+
+def _laid_out(value: Any, depth: int) -> str:
+    if not isinstance(value, dict | list) or (
+        all(map(_is_plain, _inner(value))) and (depth or isinstance(value, list))
+    ):
+        return json.dumps(value, sort_keys=True)
+    line, (start, end) = "\n" + " " * depth, "{}" if isinstance(value, dict) else "[]"
+    names = [f"{json.dumps(key)}: " for key in sorted(value)] if isinstance(value, dict) else [""] * len(value)
+    parts = [name + _laid_out(part, depth + 1) for name, part in zip(names, _inner(value), strict=True)]
+    return f"{start}{line} " + f",{line} ".join(parts) + f"{line}{end}"
+
+
+def _inner(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return [value[key] for key in sorted(value)] if isinstance(value, dict) else value
+
+
+def _is_plain(value: Any) -> bool:
+    return not value or not isinstance(value, dict | list)
 
 
 def run_stem(method: str, recipe_name: str) -> str:
