@@ -41,7 +41,7 @@ from engram.models.run_folder import (
     restored,
     way_out,
 )
-from engram.nn.task_norm import TaskEncoder, for_task_norms
+from engram.nn.task_norm import for_task_norms, keeps_no_statistics
 from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.types import Method
 
@@ -200,7 +200,7 @@ def load_backbone(method: Method, checkpoint: Checkpoint, name: str) -> None:
         {key: value for key, value in tensors.items() if key.startswith(PREFIX)}
         for tensors in (checkpoint.tensors("weights"), method.state_dict())
     )
-    fitting = for_task_norms(saved, own) if isinstance(method.backbone, TaskEncoder) else saved
+    fitting = for_task_norms(saved, own) if keeps_no_statistics(method.backbone) else saved
     check_fit(own, fitting, f"the backbone in {checkpoint.folder} does not fit '{name}'")
     method.load_state_dict(fitting, strict=False)
 

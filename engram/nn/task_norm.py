@@ -120,7 +120,7 @@ def for_tasks(backbone: nn.Module, gain: bool = True, eps: float = 1e-3) -> nn.M
 
 
 def for_task_norms(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of an ordinary encoder as the same encoder takes them after `for_tasks`, whose names are in ``own``.
+    """The tensors of an ordinary encoder as the same encoder takes them that `keeps_no_statistics`; its names: ``own``.
 
     Running statistics are left out, and so are gains where there are none (`without_gains`). What is no chain of
     convolution blocks keeps its gains, and does not fit.
@@ -196,8 +196,15 @@ class TaskBatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         values = x.to(torch.promote_types(x.dtype, torch.float32))
-        if self.n_tasks == 1 and x.numel() > x.shape[1]:  # the library's, in fewer passes; it refuses one value
-            return F.batch_norm(values, None, None, self.weight, self.bias, True, eps=self.eps).to(x.dtype)
+        one_by_one = (self.n_tasks == 1 or x.device.type == "cpu") and x.numel() > self.n_tasks * x.shape[1]
+        return (self._one_by_one if one_by_one else self._side_by_side)(values).to(x.dtype)
+
+    def _one_by_one(self, values: Tensor) -> Tensor:
+        """The library's, in fewer passes; it refuses tasks of one value."""
+        given = (None, None, self.weight, self.bias, True, 0.1, self.eps)
+        return torch.cat([F.batch_norm(task, *given) for task in values.chunk(self.n_tasks)])
+
+    def _side_by_side(self, values: Tensor) -> Tensor:
         tasks = values.unflatten(0, (self.n_tasks, -1))
         variance, mean = torch.var_mean(tasks, [1, *range(3, tasks.ndim)], correction=0, keepdim=True)
         channels = (-1, *[1] * (tasks.ndim - 3))
@@ -206,7 +213,12 @@ class TaskBatchNorm(nn.Module):
             normalised = normalised * self.weight.view(channels)
         if self.bias is not None:
             normalised = normalised + self.bias.view(channels)
-        return normalised.flatten(0, 1).to(x.dtype)
+        return normalised.flatten(0, 1)
+
+
+def keeps_no_statistics(module: nn.Module) -> bool:
+    """Whether ``module`` normalises by the images at hand, in training and at test, and has no running statistics."""
+    return any(isinstance(part, TaskNorm | TaskBatchNorm) for part in module.modules())
 
 
 def normalise_by_task(module: nn.Module) -> None:

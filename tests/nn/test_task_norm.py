@@ -20,6 +20,7 @@ from engram.nn.task_norm import (
     encode_by_task,
     for_task_norms,
     for_tasks,
+    keeps_no_statistics,
     names_of_norms,
     normalise_by_task,
     side_by_side,
@@ -179,6 +180,17 @@ def test_a_gain_of_zero_leaves_a_constant_feature():
     torch.testing.assert_close(learner(images), trained(images), rtol=1e-4, atol=1e-4)
 
 
+def test_an_encoder_that_normalises_each_task_takes_an_ordinary_one_without_its_statistics():
+    torch.manual_seed(0)
+    trained, ours = ConvBlocks((3, 16, 16), width=4), ConvBlocks((3, 16, 16), width=4)
+    assert not keeps_no_statistics(ours)
+    normalise_by_task(ours)
+    assert keeps_no_statistics(ours) and keeps_no_statistics(for_tasks(ConvBlocks((3, 16, 16), width=4)))
+    ours.load_state_dict(for_task_norms(trained.state_dict(), ours.state_dict()))  # strictly
+    images = torch.randn(5, 3, 16, 16)
+    torch.testing.assert_close(ours(images), trained(images))  # trained is in training mode: statistics of the batch
+
+
 def test_gains_of_what_is_no_chain_stay_and_do_not_fit():
     saved = Conv4((3, 32, 32)).state_dict()
     own = for_tasks(Conv4((3, 32, 32)), gain=False).state_dict()
@@ -196,3 +208,17 @@ def test_one_task_alone_is_normalised_as_beside_another(shape):
     with side_by_side(layer, 2):
         beside = layer(torch.cat([x, torch.randn_like(x)]))[: len(x)]
     torch.testing.assert_close(layer(x), beside, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(12, 3, 5, 5), (12, 3)])
+def test_tasks_normalised_one_by_one_and_side_by_side_agree(shape):
+    torch.manual_seed(0)
+    layer, x = TaskBatchNorm(nn.BatchNorm2d(3)).double(), torch.randn(*shape).double().requires_grad_()
+    nn.init.uniform_(layer.weight, 0.5, 2)
+    weights = torch.randn_like(x)
+    layer.n_tasks = 4
+    found = [way(x) for way in (layer, layer._one_by_one, layer._side_by_side)]
+    gradients = [torch.autograd.grad((y * weights).sum(), [x, layer.weight, layer.bias]) for y in found]
+    for other in (1, 2):
+        torch.testing.assert_close(found[other], found[0])
+        torch.testing.assert_close(gradients[other], gradients[0])
