@@ -45,7 +45,7 @@ class TrainOptions(Options, total=False):
     dataset: flags.Name
     """a name of engram data, or folder:PATH for your own images"""
     precision: flags.Precision
-    """bf16 applies on GPUs only"""
+    """a recipe's bf16 applies on GPUs only; asked for here, on a CPU too"""
     max_minutes: flags.Minutes
     """stop training after this many minutes, then test"""
     whole_run: flags.Switch

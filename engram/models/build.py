@@ -90,7 +90,8 @@ def build_method(
     ``weights`` are those it will be filled with: a recipe that asks for many more is refused while it is built.
 
     Weights are drawn on the CPU from the recipe's seed and then moved, so they are the same on every device; the global
-    random state is left as it was. ``precision`` overrides the recipe, whose bf16 applies to GPUs only.
+    random state is left as it was. ``precision`` overrides the recipe, whose bf16 applies to GPUs only: a
+    CPU without instructions for it would be slower.
     """
     kind = resolve_method(recipe.method)
     config: Any = structure(recipe.method_settings, kind.Config, f"{recipe.name} [method] of {recipe.method}")

@@ -168,7 +168,7 @@ def _train(
                 device=where,
                 resume=how["resume"],
                 limits=Limits(how["max_minutes"], whole_run=how["whole_run"]),
-                running=Running(None, how["plain"], how["micro_batch"], how["store_memory"], progress),
+                running=Running(how["precision"], how["plain"], how["micro_batch"], how["store_memory"], progress),
                 on_validation=on_validation,
             )
         tests = _test(outcome, chosen, opened, where, how, progress) if outcome.status == "finished" else ()

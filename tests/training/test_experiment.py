@@ -142,6 +142,13 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
     assert adapt(narrow, {"backbone": "conv4"}).backbone_settings == {}  # another backbone has other keys
 
 
+def test_bf16_on_a_cpu_only_where_the_call_asks_for_it(tmp_path: Path) -> None:
+    recipe = replace(SMALL, train=replace(SMALL.train, precision="bf16"))
+    for name, asked, used in (("a", None, "fp32"), ("b", "bf16", "bf16"), ("c", "fp32", "fp32")):
+        run = go(tmp_path / name, recipe, test=False, **({"precision": asked} if asked else {}))
+        assert run.record.training["precision"] == used
+
+
 def test_what_needs_no_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EngramError, match="'chance' has nothing to train: use engram bench chance"):
         go(tmp_path, method="chance")
