@@ -80,6 +80,7 @@ def _bench(
         share = processes.mine()
         tests = tuple(evaluate(method, on_device, p, where, progress=progress, share=share) for p in asked)
     training: dict[str, Any] = {"features": opened.info.source} if how["features"] else {}
+    training |= {"weights": source.weights} if source.weights else {}
     training |= {"which_weights": how["which_weights"]} if how["which_weights"] != "chosen" else {}
     training |= {"processes": share.count} if share.count > 1 else {}
     record = replace(blank, seconds=round(time.monotonic() - clock, 3), training=training, note=how["note"])

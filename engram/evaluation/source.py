@@ -43,6 +43,8 @@ class Source:
     """of the training run; None where there was none"""
     start: dict[str, str] = field(default_factory=dict)
     """digests of the weights and features the training run started from"""
+    weights: str = ""
+    """digest of its weights; "" where it was not trained"""
 
     @property
     def chosen_on(self) -> str:
@@ -95,7 +97,7 @@ def _from_folder(
     model: str, recipe: str | None, test_samples: int, query_statistics: str | None, which_weights: WhichWeights
 ) -> Source:
     checkpoint = load(Path(model), which="best")
-    checkpoint.weights_part(which_weights)  # refused before any data is opened
+    weights = checkpoint.digest(which_weights)  # refused before any data is opened
     asked = load_recipe(recipe) if recipe else checkpoint.recipe
     if asked.method != checkpoint.state.method:
         raise EngramError(
@@ -127,7 +129,7 @@ def _from_folder(
         return method
 
     state = checkpoint.state
-    return Source(build, own, asked, state.run_id, state.revision, state.start)
+    return Source(build, own, asked, state.run_id, state.revision, state.start, weights)
 
 
 def _check_images(model: str, checkpoint: Checkpoint, store: Store) -> None:

@@ -181,6 +181,7 @@ def _train(
     if before and outcome.training["iterations"] == before.training["iterations"] and (before.evaluations or not tests):
         return TrainedRun(before, record_path(results, before), outcome.method, tests, folder)
     given = {"features": opened["train"].info.source} if how["features"] else {}
+    given |= {"weights": load(folder, "best").digest()} if outcome.status == "finished" else {}
     record = _complete(blank, outcome, given, time.monotonic() - clock)
     if processes.is_first():
         record = with_tests(record, tests, results, how["predictions"])

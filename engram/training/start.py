@@ -58,7 +58,7 @@ def start_backbone(method: Method, recipe: Recipe) -> str:
             f"'{asked}': use '{started}'"
         )
     checkpoints.load_backbone(method, found, recipe.backbone)
-    return _digest(found)
+    return found.digest()
 
 
 def start_base_classes(method: Method, recipe: Recipe, maker: str) -> str:
@@ -91,7 +91,7 @@ def start_base_classes(method: Method, recipe: Recipe, maker: str) -> str:
         )
     handed_on = {method.base_rows: rows} | ({SCALE: given[SCALE]} if SCALE in given else {})
     method.load_state_dict(handed_on, strict=False)
-    return _digest(found)
+    return found.digest()
 
 
 def _cosine_rows(found: Checkpoint, given: dict[str, torch.Tensor], recipe: Recipe) -> torch.Tensor:
@@ -140,7 +140,7 @@ def start_teacher(method: Method, recipe: Recipe, store: Store) -> dict[str, str
             f"{now}: name one of the same classes"
         )
     method.teachers = (teacher,)
-    return {"teacher": _digest(found)}
+    return {"teacher": found.digest()}
 
 
 def _backbone_of(recipe: Recipe, or_else: str = "") -> Checkpoint:
@@ -161,10 +161,6 @@ def _found(weights: str, recipe: Recipe, absent: str, or_else: str = "") -> Chec
             f"started from: write it again with engram pack"
         )
     return found
-
-
-def _digest(found: Checkpoint) -> str:
-    return found.state.digests[found.weights_part()][:16]
 
 
 def count_base_classes(recipe: Recipe, store: Store) -> Recipe:

@@ -15,6 +15,7 @@ from engram.data.store import Store
 from engram.errors import EngramError
 from engram.evaluation.bench import bench, compare
 from engram.ledger import RunRecord, read_record, record_path, write_record
+from engram.models.checkpoint import load
 from engram.recipes.schema import DataSettings, Recipe, TestSettings, TrainSettings
 from engram.training.loop import train
 
@@ -91,7 +92,8 @@ def test_two_processes_answer_to_the_bit_what_one_does(tmp_path: Path, store: St
     assert np.array_equal(alone.outcomes.probabilities, together.outcomes.probabilities)
     assert alone.tasks_digest == together.tasks_digest and alone.metrics == together.metrics
     assert one.evaluations[0].protocol == two.evaluations[0].protocol and one.recipe_digest == two.recipe_digest
-    assert two.training == {"processes": 2} and len(list((tmp_path / "2").glob("*.json"))) == 1
+    assert one.training == {"weights": load(run_folder).digest()}  # of what was asked
+    assert two.training == one.training | {"processes": 2} and len(list((tmp_path / "2").glob("*.json"))) == 1
 
 
 def test_a_checkpoint_keeps_its_own_recipe_whatever_it_is_asked(

@@ -41,6 +41,7 @@ def test_what_a_record_holds(tmp_path: Path) -> None:
     assert record.recipe["train"]["seed"] == 7 and record.recipe_digest == load(run.folder).state.recipe_digest
     assert record.run_id == load(run.folder).state.run_id and record.run_id in run.record_file.name
     assert record.note == "a note" and record.error == "" and record.seconds > 0
+    assert record.training["weights"] == load(run.folder).digest() and len(record.training["weights"]) == 16
     assert record.commit and record.device.startswith("cpu") and {"python", "torch", "engram"} <= record.versions.keys()
     assert record.curves["iteration"] == [3, 6] and len(record.curves["validation_accuracy"]) == 2
     assert record.training["iterations"] == 6 and record.training["stopped_by"] == "iterations"
