@@ -72,8 +72,8 @@ class Checkpoint:
         return parts[which]
 
     def digest(self, which: WhichWeights = "chosen") -> str:
-        """Of those weights, as records state it: the same command on the same machine should give it again."""
-        return self.state.digests[self.weights_part(which)][:16]
+        """Of those weights, as records state it; "" where an old checkpoint has none."""
+        return self.state.digests.get(self.weights_part(which), "")[:16]
 
     def tensors(
         self, part: Literal["weights", "average", "optimiser", "random"], which_weights: WhichWeights = "chosen"

@@ -95,7 +95,8 @@ class TrainSettings:
     average: float = 0.0
     """decay of the moving average of the weights, which validation compares with the last; 0 = none, often 0.999"""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 applies where the device has it; on the CPU training stays fp32; products in fp32 are TF32 ones on a GPU"""
+    """bf16 applies where the device has it; on a CPU training stays fp32 unless the call says bf16; products in fp32
+    are TF32 ones on a GPU"""
     validate_every: int = 1000
     validation_sequences: int = 100
     validation_queries: int = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +108,14 @@ def test_a_checkpoint_keeps_its_own_recipe_whatever_it_is_asked(
         assert record.trained_by and record.trained_by != record.run_id
     assert [e.protocol["n_sequences"] for e in own.evaluations] == [6]
     assert [e.protocol["n_sequences"] for e in asked.evaluations] == [8, 8]
+
+
+def test_old_weights_without_a_digest_are_asked_all_the_same(tmp_path: Path, store: Store, run_folder: Path) -> None:
+    folder = shutil.copytree(load(run_folder).folder, tmp_path / "old")
+    raw = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps(raw | {"digests": {}}))
+    record, _ = ask(folder, tmp_path / "runs", store)
+    assert record.training == {} and record.evaluations
 
 
 def test_changes_of_the_protocol(tmp_path: Path, store: Store, run_folder: Path) -> None:

@@ -72,6 +72,17 @@ def test_a_learner_that_normalises_by_the_images_at_hand_starts_from_the_backbon
         go(tmp_path / "without", replace(recipe, method="meta_sgd"))  # gains, and no chain of blocks to take them
 
 
+def test_a_method_that_is_asked_to_normalise_each_task_starts_from_the_backbone(
+    tmp_path: Path, stage_one: Path
+) -> None:
+    still = {"iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
+    task = {"method": "relation_net", "method_settings": {"statistics": "task"}}
+    go(tmp_path, changed(train=still, backbone_weights=str(stage_one), **task))
+    mine, theirs = backbone_of(tmp_path), backbone_of(stage_one, "best")
+    assert mine and not any("running" in name for name in mine)
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
 def test_recipe_comes_back_and_neither_bench_nor_resume_needs_the_weights_again(
     tmp_path: Path, stage_one: Path
 ) -> None:
