@@ -140,7 +140,7 @@ def _seal(raw: dict[str, Any]) -> str:
 
 def readable(raw: dict[str, Any]) -> str:
     """JSON with one key to a line; a list or an inner table of plain values stands on one: a curve is read along, not
-    down, and indents take no more room than figures."""
+    down, and neither indents nor spaces take room."""
     return _laid_out(raw, 0) + "\n"
 
 
@@ -148,7 +148,7 @@ def _laid_out(value: Any, depth: int) -> str:
     if not isinstance(value, dict | list) or (
         all(map(_is_plain, _inner(value))) and (depth or isinstance(value, list))
     ):
-        return json.dumps(value, sort_keys=True)
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
     line, (start, end) = "\n" + " " * depth, "{}" if isinstance(value, dict) else "[]"
     names = [f"{json.dumps(key)}: " for key in sorted(value)] if isinstance(value, dict) else [""] * len(value)
     parts = [name + _laid_out(part, depth + 1) for name, part in zip(names, _inner(value), strict=True)]

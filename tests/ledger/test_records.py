@@ -102,6 +102,6 @@ def test_lists_and_inner_tables_of_plain_values_stand_on_one_line_and_nothing_is
     }
     text = readable(content)
     assert json.loads(text) == content
-    assert '"curve": [0.25, -1e-07, 3, null, true]' in text and '"x": [1]' in text
-    assert '\n "settings": {"betas": [], "name": null, "rate": 0.1}' in text
+    assert '"curve": [0.25,-1e-07,3,null,true]' in text and '"x": [1]' in text
+    assert '\n "settings": {"betas":[],"name":null,"rate":0.1}' in text
     assert readable({"b": 1, "a": 2}) == '{\n "a": 2,\n "b": 1\n}\n'
