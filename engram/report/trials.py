@@ -20,7 +20,8 @@ from engram.report.table import Column, Table, percent
 NOTE = (
     "Nearest centroid on validation classes, 5-way 1-shot, 15 queries per class, one view of each picture. Best: the "
     "highest validation accuracy, which chose the weights, and at which share of the schedule. End: the last "
-    "validation, when the rate is almost 0."
+    "validation, when the rate is almost 0. Weights: the digest of what was kept, or of its "
+    "features, as the run or a bench of it states it: by it a run made anew is told from this one."
 )
 SECTION, HEADS = "stage_one", "heads"
 HALF_MAKER = "stage_one/mini_conv4_half"
@@ -66,6 +67,9 @@ def trials_section(records: Sequence[RunRecord], runs: str) -> str:
 
     found = newest(Ledger(records).finished, recipe)
     rows = sorted((found[name] for name in sorted(found)), key=lambda r: (r.recipe["backbone"], _best(r)))
+    features = {r.trained_by: f"`{r.start['features']}` (features)" for r in records if r.start.get("features")}
+    weights = {r.trained_by or r.run_id: f"`{r.training['weights']}`" for r in records if r.training.get("weights")}
+    kept = features | weights
     columns: tuple[Column[RunRecord], ...] = (
         Column("Recipe", lambda r: linked(f"`{r.recipe_name}`", r, runs)),
         Column("Steps", lambda r: f"{r.training['iterations']:,}", right=True),
@@ -75,6 +79,7 @@ def trials_section(records: Sequence[RunRecord], runs: str) -> str:
         Column("Average, end, %", lambda r: _last(r, "validation_accuracy_average"), right=True),
         Column("Best, %", lambda r: f"{100 * _best(r):.1f}", right=True),
         Column("Met at", _when, right=True),
+        Column("Weights", lambda r: kept.get(r.run_id, "")),
     )
     return Table(columns, rows, note=NOTE, empty=NO_RUNS).markdown()
 

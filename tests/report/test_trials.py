@@ -38,7 +38,19 @@ def test_the_newest_run_of_each_recipe_with_its_best_and_its_end() -> None:
     text = trials_section([run(strong, "2"), run(conv4, "1"), run(strong, "1", curves=worse)], "runs")
     lines = text.splitlines()
     assert [name for name in (conv4, strong) for line in lines if name in line] == [conv4, strong]
-    assert "| 40 | 1.5 | 90.0 | 55.0 | 60.0 | 64.0 | 50 % |" in next(line for line in lines if strong in line)
+    assert "| 40 | 1.5 | 90.0 | 55.0 | 60.0 | 64.0 | 50 % |  |" in next(line for line in lines if strong in line)
+
+
+def test_the_digest_of_the_weights_is_that_of_the_run_or_of_a_bench_of_it() -> None:
+    strong, conv4 = "stage_one/mini_resnet12_wide_strong", "stage_one/mini_conv4_distilled"
+    stated = {"iterations": 40, "seconds": 90.0, "weights": "c0ffee"}
+    bench = run(strong, "3", kind="bench", trained_by="1", training={"weights": "beef"})
+    lines = trials_section([run(strong, "1"), bench, run(conv4, "2", training=stated)], "runs").splitlines()
+    assert next(line for line in lines if conv4 in line).endswith("| 50 % | `c0ffee` |")
+    assert next(line for line in lines if strong in line).endswith("| 50 % | `beef` |")
+    seen = replace(bench, training={}, start={"features": "feed"})
+    assert "| `feed` (features) |" in trials_section([run(strong, "1"), seen], "runs")
+    assert "`feed`" not in trials_section([run(strong, "1"), seen, bench], "runs")
 
 
 def test_failed_runs_other_methods_and_runs_without_an_average_do_not_count() -> None:
