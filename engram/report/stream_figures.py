@@ -14,7 +14,7 @@ from engram.evaluation.metrics import interval
 from engram.ledger import RunRecord, correctness, readable_tasks
 from engram.report.cells import Filled
 from engram.report.figures import MOST, band, draw_line, in_percent, name_lines, panels, spread
-from engram.report.streams import StreamCell, stream_cells
+from engram.report.streams import STRONGEST, StreamCell, stream_cells
 from engram.report.svg import DASHES, INK, MARKERS, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 
 LENGTH = 128
@@ -26,6 +26,8 @@ BINNED = {
     "forgetting": ("by_gap", "tasks since the class was last met"),
     "encounters": ("by_encounters", "earlier tasks with the class"),
 }
+BETWEEN = "resnet12_wide"
+"""encoder whose lines lie between those of the smallest and of the strongest, which are drawn"""
 FOLDER = Path("docs/figures")
 HEIGHT = 190
 """of a panel, in pixels"""
@@ -46,13 +48,16 @@ class Line:
 def stream_figures(records: Sequence[RunRecord], folder: Path) -> dict[str, str]:
     """File name -> SVG for a page, whose colours it takes, from streams of `LENGTH` tasks; without any, no figures.
 
-    A system whose per-task results cannot be read is not drawn.
+    A system whose per-task results cannot be read is not drawn. Where the strongest encoder has streams, encounters and
+    gaps are those over it alone, and `BETWEEN` is left out: few lines say more.
     """
     cells = [c for c in stream_cells(records) if c.length == LENGTH and readable_tasks(c.evaluation, folder)]
+    strong = [cell for cell in cells if cell.backbone == STRONGEST]
+    cells = [cell for cell in cells if cell.backbone != BETWEEN] if strong else cells
     along = [position_line(cell, folder) for cell in cells]
     blind = [line for cell, line in zip(cells, along, strict=True) if not cell.reads_names]
     along += [replace(line, panel=("named", line.panel[1])) for line in blind if line.panel[0] == "anonymous"]
-    cells = [cell for cell in cells if cell.remembers]
+    cells = [cell for cell in strong or cells if cell.remembers]
     figures = {}
     for names in ("named", "anonymous"):
         if lines := [line for line in along if line.panel[0] == names]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -33,6 +35,24 @@ def test_what_reads_no_names_is_drawn_in_named_streams_too(tmp_path: Path) -> No
     ):
         assert (word in named, word in other) == (in_named, in_anonymous), word
     assert "EGNN" not in figures["forgetting.svg"] and "memory by slot" in figures["forgetting.svg"]
+
+
+def test_the_strongest_encoder_is_drawn_alone_by_encounters_and_beside_the_smallest_along_streams(
+    tmp_path: Path,
+) -> None:
+    records = []
+    for number, weights in enumerate(("conv4", "resnet12_wide", "resnet12_wide_full")):
+        record = stream_record(tmp_path, number, CONTENT, 0.7, length=128)
+        encoder = {"backbone": weights.removesuffix("_full"), "backbone_weights": f"runs/stage_one.mini_{weights}"}
+        records.append(replace(record, recipe={**record.recipe, **encoder}))
+    headings = {
+        name: set(re.findall(r">(named, [^<:]+)", svg)) for name, svg in stream_figures(records, tmp_path).items()
+    }
+    strongest, smallest = "named, resnet12_wide, full", "named, conv4"
+    assert headings["memory_along_stream_named.svg"] == {smallest, strongest}
+    assert headings["encounters.svg"] == headings["forgetting.svg"] == {strongest}
+    without = stream_figures(records[:2], tmp_path)["encounters.svg"]
+    assert smallest in without and "named, resnet12_wide" in without, "as long as it is not there, all are drawn"
 
 
 def test_figures_are_repeatable_name_systems_and_leave_thin_bins_out(tmp_path: Path) -> None:
