@@ -222,3 +222,20 @@ def test_tasks_normalised_one_by_one_and_side_by_side_agree(shape):
     for other in (1, 2):
         torch.testing.assert_close(found[other], found[0])
         torch.testing.assert_close(gradients[other], gradients[0])
+
+
+@pytest.mark.parametrize(
+    ("device", "tasks", "size", "expected"),
+    [
+        ("cpu", 4, 7, True),
+        ("cpu", 4, 3, False),  # one value of each channel: the library refuses it
+        ("cuda", 1, 7, True),
+        ("cuda", 4, 7, False),
+        ("cuda", 4, 2**20 + 1, True),
+        ("cuda", 1, 3, False),
+    ],
+)
+def test_large_tasks_are_normalised_one_by_one(device, tasks, size, expected):
+    layer = TaskBatchNorm(nn.BatchNorm2d(3))
+    layer.n_tasks = tasks
+    assert layer.one_by_one(device, size, 3) == expected
