@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.store_disk --device cuda`` writes a store as large as the training images of tieredImageNet
 (448,695 random pictures of 84x84, 9.5 GB) to ``--folder``, times steps of `proto_net` and `cml_bgnn` with it on the
-device and then from disk, removes it, prints a table and writes one JSON to results/speed. While steps are made from
-disk its pages are dropped from the system's cache ten times a second (`posix_fadvise`), so that the disk is measured;
-the file says how many bytes came from it. Each part is a process of its own, with its own peak of resident memory.
+device, from disk, and from disk with ``--near`` of it on the device, removes it, prints a table and writes one JSON to
+results/speed. It stands for a store that no memory holds, so it is read past the system's cache of files, as such a
+one would be, and whatever of it is there is dropped ten times a second (`posix_fadvise`): the disk is measured, and the
+file says how many bytes came from it. Each part is a process of its own, with its own peak of resident memory.
 """
 
 from __future__ import annotations
@@ -121,16 +122,18 @@ def built(folder: Path, count: int) -> dict[str, float]:
 
 
 def opened(folder: Path) -> dict[str, float]:
-    """Seconds to open it with nothing of it in memory, and how fast the disk alone gives rows at random."""
+    """Seconds to open it with nothing of it in memory, and how fast the disk alone gives rows at random, through the
+    system's cache of files and past it."""
     drop(folder / "images.npy")
     started = time.perf_counter()
     store = Store.open(folder)
     seconds = time.perf_counter() - started
     found = {"open_s": round(seconds, 4)}
-    for processes in (*FEWER, None):
-        with dropping(folder / "images.npy"):
-            rate = read_alone(store, processes)
-        found[f"disk_alone_gb_per_s{f', {processes} processes' if processes else ''}"] = round(rate, 2)
+    for name, way in (("disk_alone_gb_per_s", store.past_cache()), ("disk_alone_gb_per_s, through the cache", store)):
+        for processes in (*FEWER, None):
+            with dropping(folder / "images.npy"):
+                rate = read_alone(way, processes)
+            found[f"{name}{f', {processes} processes' if processes else ''}"] = round(rate, 2)
     return found
 
 
@@ -153,7 +156,7 @@ def read_alone(store: Store, processes: int | None) -> float:
 
 def stepped(folder: Path, arguments: argparse.Namespace, recipe: str, memory: str | None) -> dict[str, Any]:
     """Milliseconds of a step, with the store within so much memory (None: all on the device), and what was read."""
-    device, train = choose_device(arguments.device), Store.open(folder)
+    device, train = choose_device(arguments.device), Store.open(folder).past_cache()
     stores = {"train": train if memory else train.to(device), "val": synthetic_store(DATASET, "val")}
     trainer = Trainer(load_recipe(recipe), stores, Path("no-such-run"), device, Running(store_memory=memory))
     trainer.begin(resume=False)
@@ -166,6 +169,7 @@ def stepped(folder: Path, arguments: argparse.Namespace, recipe: str, memory: st
         "step_ms": round(ms, 3),
         "images_per_step": sum(rows.size for key, rows in trainer.source.draw_lists().items() if "rows" in key),
         "from_disk": trainer.source.ahead is not None,
+        "past_cache": bool(train.file and train.file.block),
         "captured": trainer.stepper.graph is not None,
         "steps": trainer.iteration,
         "seconds": round(seconds, 1),
@@ -186,7 +190,8 @@ def alone(call: Callable[..., Any], *given: Any) -> Any:
 def measure(arguments: argparse.Namespace) -> Measurement:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="store-", dir=arguments.folder))
-    ways = {"disk": "0"} | ({} if arguments.disk_only else {"memory": None})
+    ways: dict[str, str | None] = {"disk": "0", "near": arguments.near}
+    ways |= {} if arguments.disk_only else {"memory": None}
     recipes: dict[str, dict[str, Any]] = {}
     try:
         rates = alone(built, root / "train", arguments.n_images) | alone(opened, root / "train")
@@ -199,9 +204,11 @@ def measure(arguments: argparse.Namespace) -> Measurement:
     parts = {f"{name}, {way}": found["step_ms"] for name, both in recipes.items() for way, found in both.items()}
     for name, both in recipes.items():
         if "memory" in both:
-            rates[f"{name}, disk / memory"] = round(both["disk"]["step_ms"] / both["memory"]["step_ms"], 3)
+            for way in ("disk", "near"):
+                rates[f"{name}, {way} / memory"] = round(both[way]["step_ms"] / both["memory"]["step_ms"], 3)
     rates["resident_from_disk_mib"] = max(both["disk"]["resident_mib"] for both in recipes.values())
-    setting = {"n_images": arguments.n_images, "store_gb": round(size / 1e9, 2), "recipes": recipes}
+    setting = {"n_images": arguments.n_images, "store_gb": round(size / 1e9, 2), "near": arguments.near}
+    setting |= {"recipes": recipes}
     setting |= {"threads": torch.get_num_threads(), "repeats": arguments.repeats, "limits": LIMITS}
     return Measurement("store_disk", next(iter(recipes.values()))["disk"]["device"], setting, None, parts, rates)
 
@@ -220,6 +227,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to be measured")
     parser.add_argument("--n-images", type=int, default=IMAGES, help="pictures of the store")
     parser.add_argument("--recipe", nargs="+", default=list(RECIPES), help="for pictures of 84x84")
+    parser.add_argument("--near", default="2GB", metavar="SIZE", help="of it on the device, where the rest is on disk")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
     parser.add_argument("--disk-only", action="store_true", help="no steps with the store in memory")
     parser.add_argument("--repeats", type=int, default=10, help="what each median is taken of; blocks on a GPU")

@@ -19,7 +19,7 @@ from itertools import pairwise
 from mmap import mmap
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Thread, local
 from typing import IO, Any
 
 import numpy as np
@@ -32,24 +32,43 @@ PARTS = 8
 """of what is read together with other things: each part costs the thread that plans it a moment"""
 ALONE = 64
 """rows that are read without other threads"""
+BLOCKS = (512, 4096)
+"""bytes that disks give at a time past the system's cache: places and sizes are multiples of one of these"""
 
 
 class RowFile:
-    """Rows of ``row_bytes`` bytes each from byte ``start`` of a file on. It stays open as long as this is held."""
+    """Rows of ``row_bytes`` bytes each from byte ``start`` of a file on. It stays open as long as this is held.
 
-    def __init__(self, path: Path, start: int, row_bytes: int, descriptor: int | None = None) -> None:
-        self.path, self.start, self.row_bytes = path, start, row_bytes
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if descriptor is None else os.dup(descriptor)
+    ``block`` is 0 where the system's cache of files is read through; else it is the size of the pieces that the disk
+    gives past it (`past_cache`).
+    """
+
+    def __init__(self, path: Path, start: int, row_bytes: int, descriptor: int | None = None, block: int = 0) -> None:
+        self.path, self.start, self.row_bytes, self.block = path, start, row_bytes, block
+        flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if block else 0)
+        self.descriptor = os.open(path, flags) if descriptor is None else os.dup(descriptor)
         weakref.finalize(self, os.close, self.descriptor)
+        self._own = local()
         if hasattr(os, "posix_fadvise"):  # what lies beside a row is not asked for next
             os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowFile, (self.path, self.start, self.row_bytes)
+        return RowFile, (self.path, self.start, self.row_bytes, None, self.block)
 
     def after(self, rows: int) -> RowFile:
         """The same file without its first rows."""
-        return RowFile(self.path, self.start + rows * self.row_bytes, self.row_bytes, self.descriptor)
+        start = self.start + rows * self.row_bytes
+        return RowFile(self.path, start, self.row_bytes, self.descriptor, self.block)
+
+    def past_cache(self) -> RowFile:
+        """The same rows straight from the disk: for a file that the system's cache cannot hold, which would only be
+        filled and emptied. The file as it is where the system or the disk has no such way."""
+        for block in BLOCKS if hasattr(os, "O_DIRECT") and not self.block else ():
+            with suppress(OSError):
+                straight = RowFile(self.path, self.start, self.row_bytes, None, block)
+                os.preadv(straight.descriptor, (mmap(-1, block),), 0)
+                return straight
+        return self
 
     def read(self, rows: np.ndarray, out: np.ndarray) -> None:
         """Rows by number (n,) into ``out`` (n, row_bytes), bytes; those that follow each other in one piece."""
@@ -60,12 +79,32 @@ class RowFile:
             # As little as can be for each row: all threads of Python take turns at it.
             for place, (begin, end) in zip(places, pairwise((*(starts * size).tolist(), len(data))), strict=True):
                 piece = data[begin:end]
+                if self.block:
+                    self._read_blocks(place, piece)
+                    continue
                 while (got := os.preadv(descriptor, (piece,), place)) != len(piece):
                     place, piece = place + got, piece[got:]
                     if not got:
                         raise self._cut_short(place + len(piece))
         except OSError as error:
             raise EngramError(f"{self.path} cannot be read ({error.strerror}): check its disk") from error
+
+    def _read_blocks(self, place: int, piece: memoryview) -> None:
+        """Whole blocks into memory of this thread that begins at a page, and what was asked for from there."""
+        first = place - place % self.block
+        wanted = place - first + len(piece)
+        whole = -(-wanted // self.block) * self.block
+        pages: mmap | None = getattr(self._own, "pages", None)
+        if pages is None or len(pages) < whole:
+            pages = self._own.pages = mmap(-1, whole)
+        there = memoryview(pages)
+        had = 0
+        while had < wanted:
+            got = os.preadv(self.descriptor, (there[had:whole],), first + had)
+            had += got
+            if had < wanted and (not got or got % self.block):
+                raise self._cut_short(place + len(piece))
+        piece[:] = there[place - first : wanted]
 
     def _cut_short(self, needed: int) -> EngramError:
         return EngramError(
@@ -111,7 +150,7 @@ class Readers:
         memory = os.memfd_create("engram-rows")
         os.truncate(memory, slots * rows * file.row_bytes)
         self.slots = np.frombuffer(mmap(memory, 0), np.uint8).reshape(slots, rows, file.row_bytes)
-        given = [str(file.path), *map(str, (memory, file.descriptor, file.start, file.row_bytes))]
+        given = [str(file.path), *map(str, (memory, file.descriptor, file.start, file.row_bytes, file.block))]
         self.processes = [_started(given, (memory, file.descriptor)) for _ in range(count or _processes())]
         os.close(memory)
         weakref.finalize(self, _end, self.processes)
@@ -181,8 +220,8 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def serve(path: str, *numbers: str) -> None:
     """What each of the processes does, until nobody can ask it any more."""
-    memory, descriptor, start, row_bytes = map(int, numbers)
-    file = RowFile(Path(path), start, row_bytes, descriptor)
+    memory, descriptor, start, row_bytes, block = map(int, numbers)
+    file = RowFile(Path(path), start, row_bytes, descriptor, block)
     places = np.frombuffer(mmap(memory, 0), np.uint8).reshape(-1, row_bytes)
     asked: SimpleQueue[Iterable[Future[Any]]] = SimpleQueue()
     with ThreadPoolExecutor(THREADS_EACH) as pool:

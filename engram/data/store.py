@@ -6,7 +6,6 @@ A store is a folder with three files: ``images.npy`` (n, ...) with the images of
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engram.data.digests import digest_of
 from engram.data.rows import RowFile, shares
 from engram.errors import EngramError
 from engram.files import UNPACKING, open_regular, read_versioned
@@ -46,6 +46,9 @@ class StoreInfo:
 
 class Store:
     """Images of one split. They stay on disk, in ``file``, until `to` moves them to memory or a device."""
+
+    near: Tensor | None = None
+    """the first images, on the device of a training that has no room for the others"""
 
     def __init__(self, images: Tensor, offsets: np.ndarray, info: StoreInfo, file: RowFile | None = None) -> None:
         self.images = images
@@ -112,10 +115,26 @@ class Store:
         if self.file is None:
             images = self.images.clone() if str(device) == "cpu" else self.images.to(device)
             return Store(images, self.offsets, self.info)
-        images, step = torch.empty_like(self.images, device=device), max(1, MOVED_BYTES // self.file.row_bytes)
-        for start in range(0, len(images), step):
-            images[start : start + step] = self.gather(torch.arange(start, min(start + step, len(images))))
-        return Store(images, self.offsets, self.info)
+        return Store(self._first(len(self.images), device), self.offsets, self.info)
+
+    def with_near(self, room: int, device: torch.device | str) -> Store:
+        """The same store with as many of its first images on ``device`` as ``room`` bytes hold."""
+        found = Store(self.images, self.offsets, self.info, self.file)
+        if self.file and room >= self.file.row_bytes:
+            found.near = self._first(room // self.file.row_bytes, device)
+        return found
+
+    def past_cache(self) -> Store:
+        """The same store, read past the system's cache of files where it can be."""
+        return Store(self.images, self.offsets, self.info, self.file and self.file.past_cache())
+
+    def _first(self, count: int, device: torch.device | str) -> Tensor:
+        """So many images of a file, moved in pieces."""
+        images = torch.empty((count, *self.image_shape), dtype=self.images.dtype, device=device)
+        step = max(1, MOVED_BYTES * count // max(1, images.nbytes))
+        for start in range(0, count, step):
+            images[start : start + step] = self.gather(torch.arange(start, min(start + step, count)))
+        return images
 
     def classes(self, ends: Sequence[int]) -> Store:
         """The classes from ``ends[0]`` to below ``ends[1]`` as a store of their own under the same digest; () = all."""
@@ -223,21 +242,6 @@ def _check_rows(info: StoreInfo, images: Tensor, offsets: np.ndarray) -> None:
         raise ValueError("row counts differ")
     if info.group_size < 1:
         raise ValueError(f"its group_size is {info.group_size}")
-
-
-def begin_digest(offsets: np.ndarray, class_names: Sequence[str]) -> hashlib._Hash:
-    """The digest of a store before its first image."""
-    digest = hashlib.sha256(np.ascontiguousarray(offsets, dtype=np.int64).tobytes())
-    digest.update("\n".join(class_names).encode())
-    return digest
-
-
-def digest_of(data: np.ndarray, offsets: np.ndarray, class_names: Sequence[str]) -> str:
-    digest = begin_digest(offsets, class_names)
-    flat = data.reshape(len(data), -1)
-    for start in range(0, len(flat), 4096):  # in pieces: a memory map larger than memory must pass too
-        digest.update(np.ascontiguousarray(flat[start : start + 4096]).tobytes())
-    return digest.hexdigest()
 
 
 def verify(store: Store) -> bool:

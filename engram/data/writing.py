@@ -18,8 +18,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+from engram.data.digests import begin_digest
 from engram.data.formats.form import SplitSource
-from engram.data.store import FILES, STORE_VERSION, Store, StoreInfo, begin_digest
+from engram.data.store import FILES, STORE_VERSION, Store, StoreInfo
 from engram.data.unfinished import Unfinished, begin, remove, sync
 from engram.errors import EngramError
 from engram.files import read_json

@@ -19,6 +19,7 @@ BLOCK = re.compile(r"blocks\.\d+\.[01]\.\w+$")
 """a tensor of a convolution block: the convolution, then its norm"""
 GAIN = re.compile(r"(.*blocks\.)(\d+)\.1\.weight")
 RUNNING = re.compile(r"\.(running_mean|running_var|num_batches_tracked)$")
+LARGE = 2**20  # values of a task above which a pass over it takes a GPU longer than a launch
 Statistics = tuple[Tensor, Tensor]
 """mean and variance of each channel, (C,) and (C,)"""
 
@@ -39,11 +40,10 @@ def replace_norms(module: nn.Module, made: Callable[[_BatchNorm], nn.Module]) ->
 class TaskNorm(nn.Module):
     """y = (x - mean) / sqrt(variance + eps) * weight + bias, with the statistics of the images at hand.
 
-    Exact under `torch.func.vmap` in both orders of differentiation: the library's BatchNorm gives wrong second
-    derivatives where autograd is put around vmap, and cannot write its running averages inside; here it is spelt out in
-    elementary operations, whose derivatives of any order are right. Inside `no_vmap` it is the library's, whose
-    derivatives are right there, for half of the time. Whoever wants other statistics gives them through
-    `with_statistics`. Without ``gain`` there is no weight. Shapes: (n, C, ...) -> (n, C, ...).
+    Exact under `torch.func.vmap` in both orders of differentiation, where the library's BatchNorm is not, nor can write
+    its running averages: spelt out in elementary operations. Inside `no_vmap` it is the library's, whose derivatives
+    are right there, for half of the time. Whoever wants other statistics gives them through `with_statistics`. Without
+    ``gain`` there is no weight. Shapes: (n, C, ...) -> (n, C, ...).
     """
 
     def __init__(self, channels: int, gain: bool = True, eps: float = 1e-3) -> None:
@@ -95,8 +95,7 @@ def no_vmap(promised: bool = True) -> Iterator[None]:
 
 
 class TaskEncoder(Encoder):
-    """The same pixels to features, written for vmap: no memory layout to ask for but inside `no_vmap`, no kernels of
-    its own."""
+    """The same pixels to features, written for vmap: no layout to ask for but inside `no_vmap`, no own kernels."""
 
     def forward(self, images: Tensor, *conditions: Tensor) -> Tensor:
         pixels = images.dtype == torch.uint8
@@ -165,8 +164,8 @@ def with_statistics(
 ) -> tuple[Tensor, list[Statistics]]:
     """What ``call`` returns, and the statistics that each `TaskNorm` of ``network`` met in it.
 
-    They are what running averages would gather, with the unbiased variance. ``given``, one entry for each norm in
-    the order of ``network.modules()``, takes the place of the images' own.
+    They are what running averages would gather, with the unbiased variance. ``given``, one for each norm in the order
+    of ``network.modules()``, takes their place.
     """
     norms = [module for module in network.modules() if isinstance(module, TaskNorm)]
     seen: list[Statistics] = []
@@ -179,20 +178,11 @@ def with_statistics(
             norm.seen = norm.given = None
 
 
-LARGE = 2**20
-"""values of a task above which a pass over it takes a GPU longer than a launch"""
-
-
-def _precise(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 class TaskBatchNorm(nn.Module):
     """y = (x - mean_t) / sqrt(var_t + eps) * weight + bias, mean and biased variance over the inputs of task t alone.
 
     Takes the place, and the weight and bias, of an ordinary layer. The batch holds `n_tasks` tasks of equal size one
-    after the other (see `side_by_side`); training and evaluation are the same and there are no running statistics. A
-    task's outputs do not depend on the other tasks of the batch, but its inputs do depend on each other.
+    after the other (see `side_by_side`), whose outputs do not depend on each other; training and evaluation are alike.
 
     Shapes: (n_tasks * n, C, ...) -> the same
     """
@@ -203,17 +193,14 @@ class TaskBatchNorm(nn.Module):
         self.n_tasks = 1
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.one_by_one(x.device.type, x.numel() // self.n_tasks, x.shape[1]):
-            # On a GPU the library takes half precision as it is, with statistics in float32.
-            return self._one_by_one(x if x.device.type == "cuda" else _precise(x)).to(x.dtype)
-        return self._side_by_side(_precise(x)).to(x.dtype)
-
-    def one_by_one(self, device: str, size: int, channels: int) -> bool:
-        """Whether tasks of ``size`` values go through the library's norm each: in fewer passes, and with far less kept
-        for the way back. It refuses tasks of one value, and on a GPU small ones would cost a launch each."""
-        return size > channels and (self.n_tasks == 1 or device == "cpu" or size > LARGE)
+        size, gpu = x.numel() // self.n_tasks, x.device.type != "cpu"
+        one_by_one = size > x.shape[1] and (self.n_tasks == 1 or not gpu or size > LARGE)
+        # On a GPU the library takes half precision as it is, with statistics in float32.
+        values = x if gpu and one_by_one else x.to(torch.promote_types(x.dtype, torch.float32))
+        return (self._one_by_one if one_by_one else self._side_by_side)(values).to(x.dtype)
 
     def _one_by_one(self, values: Tensor) -> Tensor:
+        """The library's, in fewer passes, with less kept for the way back; it refuses tasks of one value."""
         given = (None, None, self.weight, self.bias, True, 0.1, self.eps)
         return torch.cat([F.batch_norm(task, *given) for task in values.chunk(self.n_tasks)])
 
@@ -230,7 +217,7 @@ class TaskBatchNorm(nn.Module):
 
 
 def keeps_no_statistics(module: nn.Module) -> bool:
-    """Whether ``module`` normalises by the images at hand, in training and at test, and has no running statistics."""
+    """Whether ``module`` normalises by the images at hand, at test too, and has no running statistics."""
     return any(isinstance(part, TaskNorm | TaskBatchNorm) for part in module.modules())
 
 

@@ -89,7 +89,7 @@ class Measured:
         return _number(self.content["rates"].get(name), digits)
 
     def stored(self, where: str, name: str, digits: int) -> str:
-        """With the store on ``disk`` or in ``memory``."""
+        """With the store on ``disk``, a part of it ``near``, or in ``memory``."""
         return _number(self.setting["recipes"][self.row].get(where, {}).get(name), digits)
 
 
@@ -131,6 +131,8 @@ STORE_COLUMNS: tuple[Column[Measured], ...] = (
     Column("Step in memory, ms", lambda m: m.stored("memory", "step_ms", 2), right=True),
     Column("From disk, ms", lambda m: m.stored("disk", "step_ms", 2), right=True),
     Column("Disk / memory", lambda m: m.rate(f"{m.row}, disk / memory", 2), right=True),
+    Column("Partly near, ms", lambda m: m.stored("near", "step_ms", 2), right=True),
+    Column("Partly near / memory", lambda m: m.rate(f"{m.row}, near / memory", 2), right=True),
     Column("Images of a step", lambda m: m.stored("disk", "images_per_step", 0), right=True),
     Column("Steps", lambda m: m.stored("disk", "steps", 0), right=True),
     Column("Read for them, GB", lambda m: m.stored("disk", "read_gb", 2), right=True),
@@ -180,6 +182,7 @@ def _of_store(measured: Measured) -> str:
         f"{measured.content['device']}: {setting['n_images']:,} pictures, {setting['store_gb']:.2f} GB, were built in "
         f"{rates['build_s']:.0f} s with {rates['build_resident_mib']:,.0f} MiB resident and opened in "
         f"{rates['open_s']:.3f} s. The disk alone gave {rates['disk_alone_gb_per_s']:.2f} GB/s of single pictures. "
+        f"{f'Near: {near} of the store on the device, the rest on disk. ' if (near := setting.get('near')) else ''}"
         f"Load average before: {measured.content['load_average']:.1f}."
     )
 

@@ -27,8 +27,8 @@ Read = tuple[Tensor, Callable[[], object]]
 class Reading(Protocol):
     """How images are read."""
 
-    def begin(self, rows: np.ndarray) -> Read:
-        """Rows by number: (n,) -> (n, ...)."""
+    def begin(self, rows: np.ndarray, most: int) -> Read:
+        """Rows by number: (n,) -> (n, ...); a step of this size has at most so many."""
 
     def sent(self, images: Tensor) -> None:
         """These are on their way to a GPU: their place is free once all that was asked of the stream is done."""
@@ -40,6 +40,8 @@ class _Planned:
     state: Mapping[str, Any]
     """of the generator of tasks, once these lists are drawn"""
     read: Read
+    near: Tensor
+    """rows of those images of the step, its last ones, that are on the device"""
 
 
 class Ahead:
@@ -58,6 +60,12 @@ class Ahead:
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._reading = self._way()
 
+    @property
+    def far_bytes(self) -> int:
+        """Of the images that are read from the disk."""
+        near = self.store.near
+        return self.store.n_bytes - (0 if near is None else near.numel() * near.element_size())
+
     def forget(self) -> None:
         """Whatever is drawn and not given yet: the generator starts elsewhere."""
         self._planned.clear()
@@ -73,7 +81,7 @@ class Ahead:
         step = self._planned.popleft()
         images, wait = step.read
         wait()
-        self._bring(images)
+        self._bring(images, step.near)
         self.state = step.state
         return step.lists
 
@@ -81,25 +89,41 @@ class Ahead:
         lists = self.draw()
         parts = {name: rows for name, rows in lists.items() if name.endswith("rows")}
         rows = np.concatenate([part.ravel() for part in parts.values()])
-        ends = np.cumsum([part.size for part in parts.values()])
-        for (name, part), end in zip(parts.items(), ends.tolist(), strict=True):
-            lists[name] = np.arange(end - part.size, end).reshape(part.shape)
-        return _Planned(lists, self.generator.bit_generator.state, self._reading.begin(rows))
+        is_near = rows < (0 if self.store.near is None else len(self.store.near))
+        order = np.argsort(is_near, kind="stable")  # those to be read, then those that are there
+        places = np.empty_like(order)
+        places[order] = np.arange(len(rows))
+        for (name, part), found in zip(parts.items(), np.split(places, _ends(parts)), strict=True):
+            lists[name] = found.reshape(part.shape)
+        near = torch.from_numpy(rows[is_near])
+        if self._side is not None and len(near):
+            near = near.pin_memory()
+        read = self._reading.begin(rows[~is_near], len(rows))
+        return _Planned(lists, self.generator.bit_generator.state, read, near)
 
-    def _bring(self, images: Tensor) -> None:
+    def _bring(self, images: Tensor, near: Tensor) -> None:
         """All calls of CUDA are made here, by the thread of the steps: another's would break a capture."""
-        if self.at_hand is self.store or len(self.at_hand.images) < len(images):
-            place = torch.empty_like(images, device=self.device, pin_memory=False)
+        size = len(images) + len(near)
+        if self.at_hand is self.store or len(self.at_hand.images) < size:
+            place = torch.empty((size, *self.store.image_shape), dtype=images.dtype, device=self.device)
             self.at_hand = Store(place, self.store.offsets, self.store.info)
         if self._side is not None:
             with torch.cuda.stream(self._side):
-                there = images.to(self.device, non_blocking=True)
+                there, rows = (part.to(self.device, non_blocking=True) for part in (images, near))
             self._reading.sent(images)
             present = torch.cuda.current_stream(self.device)
             present.wait_stream(self._side)
-            there.record_stream(present)
-            images = there
+            for part in (there, rows):
+                part.record_stream(present)
+            images, near = there, rows
         self.at_hand.images[: len(images)].copy_(images)
+        if self.store.near is not None:
+            torch.index_select(self.store.near, 0, near, out=self.at_hand.images[len(images) : size])
+
+
+def _ends(parts: Mapping[str, np.ndarray]) -> list[int]:
+    """Where each part but the last ends in all of them together."""
+    return np.cumsum([part.size for part in parts.values()])[:-1].tolist()
 
 
 class ByThreads:
@@ -109,7 +133,7 @@ class ByThreads:
         self.store, self.pinned = store, side is not None
         self.pool = ThreadPoolExecutor(THREADS, "reading")
 
-    def begin(self, rows: np.ndarray) -> Read:
+    def begin(self, rows: np.ndarray, most: int) -> Read:
         shape, dtype = (len(rows), *self.store.image_shape), self.store.images.dtype
         images = torch.empty(shape, dtype=dtype, pin_memory=self.pinned)
         reads = self.store.plan(rows, images, self.pool)
@@ -129,10 +153,10 @@ class ByProcesses:
         self.sent_by: dict[int, torch.cuda.Event] = {}
         """by the place of the images in memory"""
 
-    def begin(self, rows: np.ndarray) -> Read:
+    def begin(self, rows: np.ndarray, most: int) -> Read:
         readers = self.readers
-        if readers is None or readers.rows < len(rows):
-            readers = self.readers = self._start(len(rows))
+        if readers is None or readers.rows < most:
+            readers = self.readers = self._start(most)
         self.turn = (self.turn + 1) % len(readers.slots)
         place = torch.from_numpy(readers.slots[self.turn, : len(rows)])
         if event := self.sent_by.pop(place.data_ptr(), None):

@@ -143,7 +143,7 @@ class _Loop:
         for sentence in (
             self.use.lacking,
             why and f"steps are made one operation at a time, as {why}",
-            ahead and f"{ahead.store.n_bytes / 1e9:.2f} GB of images are read from disk: --store-memory holds more",
+            ahead and f"{ahead.far_bytes / 1e9:.2f} GB of images are read from disk: --store-memory holds more",
         ):
             if sentence and sentence not in self.told:
                 self.told.add(sentence)

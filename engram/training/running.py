@@ -141,17 +141,27 @@ class Room:
         self.left = free_memory(device) // 2 if size is None else read_size(size)
 
     def place(self, store: Store) -> Store:
-        """The store with its images on the device where there is room for them; else as it is."""
+        """The store with its images on the device where there is room for them; else as it is, to be read past the
+        system's cache of files where that could not hold it either."""
         if store.file is None and store.images.device == self.device:
             return store
         if store.n_bytes > self.left:
-            return store
+            return store.past_cache() if store.n_bytes > available_memory() else store
         try:
             placed = store.to(self.device)
         except torch.OutOfMemoryError:
             return store
         self.left -= store.n_bytes
         return placed
+
+    def fill(self, store: Store) -> Store:
+        """A store that stayed on disk, with as many of its images on the device as there is room left for."""
+        if store.file is None:
+            return store
+        try:
+            return store.with_near(self.left, self.device)
+        except torch.OutOfMemoryError:
+            return store
 
 
 def free_memory(device: torch.device) -> int:

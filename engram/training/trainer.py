@@ -77,6 +77,7 @@ class Trainer:
             check_same_run(saved, self.recipe, *digests)
         data, train_store = self.recipe.data, self.room.place(self.stores["train"])
         self.val_store = self.room.place(self.stores[validation_split(self.recipe)])
+        train_store = self.room.fill(train_store)
         drawn = data.class_batch, training_ranges(self.recipe), Crop(data.crop_area, data.crop_aspect), self.shares
         self.source = BatchSource(train_store, self.protocol, data.augmentation, self.device, *drawn)
         self.stepper = Stepper(self.source, self.update, self.captured)

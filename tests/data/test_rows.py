@@ -7,10 +7,12 @@ import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from engram.data import rows as data_rows
 from engram.data.rows import ALONE, THREADS, Readers, RowFile, can_share, shares
 from engram.errors import EngramError
 
@@ -18,10 +20,15 @@ SHARING = pytest.mark.skipif(not can_share(), reason="this system has no memory 
 DATA = np.random.default_rng(0).integers(0, 256, (300, 7), dtype=np.uint8)
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> RowFile:
+@pytest.fixture(params=["through the cache", "past it"])
+def file(tmp_path: Path, request: pytest.FixtureRequest) -> RowFile:
     (tmp_path / "rows").write_bytes(b"head" + DATA.tobytes())
-    return RowFile(tmp_path / "rows", 4, 7)
+    file = RowFile(tmp_path / "rows", 4, 7)
+    if request.param == "through the cache":
+        return file
+    if not (straight := file.past_cache()).block:
+        pytest.skip("this disk gives nothing past the system's cache")
+    return straight
 
 
 @pytest.mark.parametrize(
@@ -58,6 +65,11 @@ def test_a_file_that_was_cut_short_is_named_with_both_sizes(file: RowFile) -> No
     file.read(np.array([98, 99]), out)
     with pytest.raises(EngramError, match="rows has 707 bytes where 711 are needed: it was cut short; delete its"):
         file.read(np.array([99, 100]), out)
+
+
+def test_where_no_disk_reads_past_the_cache_the_file_stays_as_it_is(file: RowFile, monkeypatch: Any) -> None:
+    monkeypatch.setattr(data_rows, "BLOCKS", (3,))  # no disk has blocks of three bytes
+    assert file.past_cache() is file
 
 
 def test_a_disk_that_fails_is_one_sentence(file: RowFile, monkeypatch: pytest.MonkeyPatch) -> None:

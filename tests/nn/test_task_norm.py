@@ -11,6 +11,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from engram.errors import EngramError
+from engram.nn import task_norm
 from engram.nn.backbones import Conv4, ConvBlocks, Flatten, build_backbone
 from engram.nn.encoder import Encoder
 from engram.nn.task_norm import (
@@ -225,17 +226,18 @@ def test_tasks_normalised_one_by_one_and_side_by_side_agree(shape):
 
 
 @pytest.mark.parametrize(
-    ("device", "tasks", "size", "expected"),
-    [
-        ("cpu", 4, 7, True),
-        ("cpu", 4, 3, False),  # one value of each channel: the library refuses it
-        ("cuda", 1, 7, True),
-        ("cuda", 4, 7, False),
-        ("cuda", 4, 2**20 + 1, True),
-        ("cuda", 1, 3, False),
-    ],
+    ("device", "tasks", "images", "one_by_one"),
+    [("cpu", 4, 2, True), ("cpu", 4, 1, False), ("meta", 1, 2, True), ("meta", 4, 2, False), ("meta", 4, 9, True)],
 )
-def test_large_tasks_are_normalised_one_by_one(device, tasks, size, expected):
+def test_where_it_is_less_work_tasks_are_normalised_one_by_one(device, tasks, images, one_by_one, monkeypatch):
+    """Small ones would cost a GPU a launch each; one value of each channel is refused by the library."""
+    monkeypatch.setattr(task_norm, "LARGE", 3 * 8)
+    ways = []
+    for name in ("_one_by_one", "_side_by_side"):
+        monkeypatch.setattr(TaskBatchNorm, name, lambda layer, values, name=name: ways.append((name, values)) or values)
     layer = TaskBatchNorm(nn.BatchNorm2d(3))
     layer.n_tasks = tasks
-    assert layer.one_by_one(device, size, 3) == expected
+    assert layer(torch.ones(tasks * images, 3, dtype=torch.bfloat16, device=device)).dtype is torch.bfloat16
+    [(way, values)] = ways
+    assert way == ("_one_by_one" if one_by_one else "_side_by_side")
+    assert values.dtype is (torch.bfloat16 if one_by_one and device == "meta" else torch.float32)

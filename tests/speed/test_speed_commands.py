@@ -55,11 +55,12 @@ def test_a_store_on_disk(recipe: Path, tmp_path: Path, monkeypatch: pytest.Monke
     """Every part of it, on a store of two pictures in each class; nothing of it is left."""
     monkeypatch.setattr(store_disk, "READ_ROWS", 100)
     recipe.write_text(recipe.read_text().replace("glyphs", "tieredimagenet"))
-    arguments = f"--recipe {recipe} --folder {tmp_path / 'disk'} --n-images 800 --repeats 1 --warm-up 1"
+    arguments = f"--recipe {recipe} --folder {tmp_path / 'disk'} --n-images 800 --near 9MB --repeats 1 --warm-up 1"
     content = ran(store_disk, arguments, tmp_path / "speed", monkeypatch)
     (steps,) = content["setting"]["recipes"].values()
     assert steps["disk"]["from_disk"] and not steps["memory"]["from_disk"] and steps["disk"]["images_per_step"] == 40
     assert content["rates"]["tiny, disk / memory"] > 0 and content["rates"]["open_s"] < 5
+    assert steps["near"]["from_disk"] and content["rates"]["tiny, near / memory"] > 0
     assert not any((tmp_path / "disk").iterdir())
     assert "800 pictures, 0.02 GB" in speed_section("store", [], "results/runs", tmp_path / "speed")
 

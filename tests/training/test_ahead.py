@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from toy_run import RECIPE, STAGE_ONE, assert_same_end, changed, go, make_stores, on_disk
@@ -40,12 +41,13 @@ def source(recipe: Recipe, store: Store) -> BatchSource:
     )
 
 
+@pytest.mark.parametrize("room", ["0", "1500"], ids=["none near", "half near"])
 @pytest.mark.parametrize(
     "recipe", [RECIPE, GRAPH, STAGE_ONE, RANGES], ids=lambda r: f"{r.method}{bool(r.data.n_query_range)}"
 )
-def test_weights_are_those_of_a_training_from_memory(recipe: Recipe, tmp_path: Path, way: None) -> None:
+def test_weights_are_those_of_a_training_from_memory(recipe: Recipe, room: str, tmp_path: Path, way: None) -> None:
     memory = go(tmp_path / "memory", recipe)
-    disk = go(tmp_path / "disk", recipe, stores=on_disk(tmp_path), store_memory="0")
+    disk = go(tmp_path / "disk", recipe, stores=on_disk(tmp_path), store_memory=room)
     assert disk.training["from_disk"] and not memory.training["from_disk"]
     assert_same_end(tmp_path / "memory", tmp_path / "disk")
 
@@ -62,9 +64,12 @@ def test_a_stop_changes_nothing_though_later_steps_were_drawn(recipe: Recipe, tm
         assert_same_end(tmp_path / "whole", tmp_path / folder)
 
 
-def test_images_of_a_step_lie_where_those_of_the_last_did(tmp_path: Path, way: None) -> None:
+@pytest.mark.parametrize("near", [0, 13])
+def test_images_of_a_step_lie_where_those_of_the_last_did(near: int, tmp_path: Path, way: None) -> None:
     """A captured step reads them from there, and nobody else's; the state is that of the steps that were given."""
-    memory, disk = source(STAGE_ONE, make_stores()["train"]), source(STAGE_ONE, on_disk(tmp_path)["train"])
+    store = on_disk(tmp_path)["train"].with_near(100 * near + 99, CPU)
+    memory, disk = source(STAGE_ONE, make_stores()["train"]), source(STAGE_ONE, store)
+    assert disk.ahead and disk.ahead.far_bytes == 100 * (30 - near) and (store.near is None) == (near == 0)
     assert memory.ahead is None and disk.ahead is not None
     places = set()
     for _ in range(2 * DEPTH):
@@ -76,6 +81,17 @@ def test_images_of_a_step_lie_where_those_of_the_last_did(tmp_path: Path, way: N
         assert len(disk.at_hand.images) == 2 * 2 * 9 + 16 and disk.at_hand.file is None
     assert len(places) == 1
     assert disk.tasks.bit_generator.state != disk.tasks_state, "drawn ahead"
+
+
+def test_images_that_are_near_are_not_read(tmp_path: Path, way: None) -> None:
+    store = on_disk(tmp_path)["train"].with_near(100 * 20, CPU)
+    with (tmp_path / "train" / "images.npy").open("r+b") as stream:
+        stream.truncate(store.file.start if store.file else 0)  # no row is left to be read
+    drawn = source(STAGE_ONE, store)
+    drawn.ahead.draw = lambda: {"base_rows": np.array([19, 0, 7, 7])}  # type: ignore[union-attr]
+    lists = drawn.draw_lists()
+    images = make_stores()["train"].images[[19, 0, 7, 7]]
+    assert torch.equal(drawn.at_hand.images[lists["base_rows"]], images)
 
 
 def test_a_store_cut_short_under_way_ends_the_run_with_a_sentence(tmp_path: Path, way: None) -> None:

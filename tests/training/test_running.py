@@ -185,5 +185,28 @@ def test_stores_are_placed_as_long_as_there_is_room(tmp_path: Path) -> None:
     assert room.left == size - 1
 
 
+def test_what_is_left_holds_the_first_images_of_a_store_on_disk(tmp_path: Path) -> None:
+    stores, image = on_disk(tmp_path), 100
+    room = Room(CPU, str(19 * image + 50))
+    train, val = room.place(stores["train"]), room.place(stores["val"].classes([0, 3]))
+    assert train is stores["train"] and val.file is None, "no room for 30, but for 15"
+    filled = room.fill(train)
+    assert filled.near is not None and torch.equal(filled.near, train.gather(torch.arange(4)))
+    assert filled.file is train.file and room.fill(val) is val
+
+
+@pytest.mark.parametrize("memory", [10, 10**9])
+def test_what_the_cache_of_files_cannot_hold_is_read_past_it(
+    memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "available_memory", lambda: memory)
+    store = on_disk(tmp_path)["train"]
+    assert store.file and not store.file.block
+    placed = Room(CPU, "0").place(store)
+    assert placed.file and bool(placed.file.block) == (memory == 10 and store.file.past_cache() is not store.file)
+    rows = torch.tensor([3, 29, 0])
+    assert torch.equal(placed.gather(rows), store.gather(rows))
+
+
 def test_half_of_what_is_free_is_the_default() -> None:
     assert 0.2 < Room(CPU).left / (free_memory(CPU) / 2) < 5
