@@ -62,6 +62,8 @@ class Platipus(Method):
             "Clipping. Paper: not known. Ours: global norm 10.",
             "`mini_5w1s_short`. Paper: 60,000 steps. Ours: 3,000 with a cosine schedule, gradients clipped by value, "
             "`initial_step = 0.001` and `inner_rate = 0.01`.",
+            "`mini_5w1s_reference_from_meta_sgd`. Paper: from scratch, 15 queries per class in training. Ours: from "
+            "Meta-SGD's encoder, 3 queries per class, 8,000 steps with a cosine schedule, a moving average.",
         ),
     )
     draws: Tensor

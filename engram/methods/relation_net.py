@@ -101,7 +101,8 @@ class RelationNet(EmbeddingMethod):
             "Weights kept. Reference: best validation (1-shot) or test (5-shot) accuracy. Ours: best validation "
             "accuracy (reference preset: test at 5-shot).",
             "`mini_5w1s_short`. Reference: 500,000 steps of one task, 1e-3 halved every 100,000, no augmentation. "
-            "Ours: 16 tasks per step, 2e-3 with a cosine that ends with the time box, shifted and mirrored images.",
+            "Ours: 16 tasks per step, 2e-3 with a cosine that ends with the time box, shifted and mirrored images; the "
+            "same in `mini_5w1s_reference_quick`.",
         ),
     )
 

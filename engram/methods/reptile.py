@@ -56,7 +56,8 @@ class Reptile(Method):
             "First weights. Reference: TensorFlow's. Ours: Xavier for the head, the backbone's own for convolutions.",
             "Test. Reference: 1 query per class, 10,000 tasks. Ours: 1 and 15 per class, 2,000 tasks "
             "(`mini_5w1s_short`: 1,000).",
-            "Short recipes. Paper: 100,000 steps. Ours: 8,000; with `--max-minutes` the step falls to 0 by then.",
+            "Short recipes. Paper: 100,000 steps. Ours: 8,000 or 30,000; with `--max-minutes` the step falls to 0 by "
+            "then.",
         ),
     )
     second_moment: Tensor
