@@ -30,6 +30,9 @@ from engram.protocol.fits import sides_of
 from engram.recipes.schema import DataSettings, Recipe
 from engram.types import Method
 
+LEARNED_FROM = "images its encoder was trained on"
+"""what the source of such features says"""
+
 
 @torch.no_grad()
 def extract_features(
@@ -106,7 +109,8 @@ def write_features(
     with nullcontext() if where.type == "cuda" else kept_memory():
         for split, store in opened.items():
             more, how = _augmented(found.recipe, where, augmented) if augmented and split == "train" else ({}, "")
-            source = f"{origin}, from {store.digest[:16]}{how}"
+            said = ", ".join(filter(None, (how, _learned_from(found, store))))
+            source = f"{origin}, from {store.digest[:16]}" + (f"; {said}" if said else "")
             written[split] = _write(out / split, store, see(store, **more), source, quiet)
     return written
 
@@ -132,8 +136,26 @@ def _augmented(recipe: Recipe, device: torch.device, copies: int) -> tuple[dict[
     """How each image is seen ``copies`` times under the recipe's augmentation, from its seed; and that in words."""
     data, generator = recipe.data, torch.Generator(device).manual_seed(recipe.train.seed)
     crop = Crop(data.crop_area, data.crop_aspect)
-    said = f"; each image in {copies} view{'s' if copies > 1 else ''} under augmentation ({data.augmentation})"
+    said = f"each image in {copies} view{'s' if copies > 1 else ''} under augmentation ({data.augmentation})"
     return {"copies": copies, "change": partial(augment, kind=data.augmentation, generator=generator, crop=crop)}, said
+
+
+def _learned_from(found: Checkpoint, store: Store) -> str:
+    """That the encoder was trained on these images, and how it knew them in the end; "" where it was not."""
+    if found.state.dataset_digest != store.digest:
+        return ""
+    part, known = found.recipe.data.train_classes, found.state.curves.get("train_accuracy")
+    which = f", classes {part[0]} to {part[1] - 1}" if part else ""
+    return f"{LEARNED_FROM}{which}{f' ({100 * known[-1]:.1f} % right then)' if known else ''}"
+
+
+def familiarity(store: Store) -> str:
+    """A sentence for whoever trains on features of images that their encoder was trained on; "" for others."""
+    _, says, how = store.info.source.partition(LEARNED_FROM)
+    return says and (
+        f"these are features of {says}{how}, and so may look clearer than those of classes it has not met; "
+        "engram features --augmented N writes views that it has not seen"
+    )
 
 
 def _check_images(checkpoint: Path, found: Checkpoint, store: Store) -> None:

@@ -18,6 +18,7 @@ from engram.data.store import Store
 from engram.evaluation.evaluate import Result
 from engram.machine.device import DeviceUse
 from engram.machine.interruptions import RunLock, StopRequest
+from engram.models.features import familiarity
 from engram.nn import kernels
 from engram.recipes.schema import Recipe
 from engram.training.progress import Display, Pace, ScalarLog
@@ -114,6 +115,8 @@ class _Loop:
     def run(self) -> StoppedBy:
         """Step until something says stop; the end is validated and saved, an interruption only saved."""
         trainer, settings = self.trainer, self.trainer.settings
+        if sentence := familiarity(trainer.stores["train"]):
+            self.display.say(sentence)
         end = min(settings.iterations, self.limits.max_iterations or settings.iterations)
         reason: StoppedBy = "iterations" if end == settings.iterations else "max_iterations"
         while trainer.iteration < end and not self._asked_to_stop():

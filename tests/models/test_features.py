@@ -20,7 +20,7 @@ from engram.errors import EngramError
 from engram.evaluation.bench import bench
 from engram.models import features as features_module
 from engram.models.checkpoint import load, load_method
-from engram.models.features import extract_features, looked, open_stores, write_features
+from engram.models.features import extract_features, familiarity, looked, open_stores, write_features
 from engram.recipes.schema import DataSettings, TestSettings
 from engram.report.rows import trained_part
 from engram.training.experiment import train
@@ -228,9 +228,32 @@ def test_training_images_are_written_in_views_of_their_own(tmp_path: Path) -> No
     for split in ("val", "test"):
         assert three[split].digest == plain[split].digest and three[split].info.source == plain[split].info.source
     assert train_split.maker == plain["train"].maker == three["test"].maker
-    said_of_it = "each image in 3 views under augmentation (standard)"
+    known = 100 * load(tmp_path / "run").state.curves["train_accuracy"][-1]
+    said_of_it = "each image in 3 views under augmentation (standard), images its encoder was trained on"
+    said_of_it += f" ({known:.1f} % right then)"
     assert trained_part({"features": train_split.info.source}) == said_of_it
     assert set(open_stores(DataSettings("toy"), ("train", "test"), features=tmp_path / "1")) == {"train", "test"}
+
+
+def test_a_head_on_features_of_images_its_encoder_has_learned_from_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go(tmp_path / "run", changed(STAGE_ONE, {"iterations": 1}))
+    told = {"stores": stores(), "device": "cpu", "quiet": True}
+    learned_from = write_features(tmp_path / "run", tmp_path / "features", **told)
+    head = changed(STAGE_ONE, {"iterations": 1}, backbone="flatten")
+    assert go(tmp_path / "head", head, stores=learned_from).status == "finished"
+    sentence = "these are features of images its encoder was trained on ("
+    assert capsys.readouterr().err.count(sentence) == 1
+    assert familiarity(learned_from["train"]).startswith(sentence)
+    assert not familiarity(learned_from["val"]) and not familiarity(stores()["train"]), "images it has not seen; pixels"
+
+
+def test_an_encoder_of_a_part_of_the_classes_says_of_which(tmp_path: Path) -> None:
+    part = changed(STAGE_ONE, {"iterations": 1}, data=replace(STAGE_ONE.data, train_classes=(0, 3)))
+    go(tmp_path / "run", part)
+    found = write_features(tmp_path / "run", tmp_path / "features", stores=stores(), device="cpu", quiet=True)
+    assert "; images its encoder was trained on, classes 0 to 2 (" in found["train"].info.source
 
 
 @pytest.mark.parametrize(
