@@ -137,7 +137,7 @@ class Room:
     """Memory of a device that images may take: the size given, else half of what is free."""
 
     def __init__(self, device: torch.device, size: str | None = None) -> None:
-        self.device = device
+        self.device, self.asked = device, size is not None
         self.left = free_memory(device) // 2 if size is None else read_size(size)
 
     def place(self, store: Store) -> Store:
@@ -155,8 +155,9 @@ class Room:
         return placed
 
     def fill(self, store: Store) -> Store:
-        """A store that stayed on disk, with as many of its images on the device as there is room left for."""
-        if store.file is None:
+        """A store that stayed on disk, with as many of its images on the device as are left of the size given; without
+        one they all stay there, as others may count on that memory."""
+        if store.file is None or not self.asked:
             return store
         try:
             return store.with_near(self.left, self.device)

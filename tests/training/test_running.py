@@ -193,6 +193,8 @@ def test_what_is_left_holds_the_first_images_of_a_store_on_disk(tmp_path: Path) 
     filled = room.fill(train)
     assert filled.near is not None and torch.equal(filled.near, train.gather(torch.arange(4)))
     assert filled.file is train.file and room.fill(val) is val
+    unasked = Room(CPU)
+    assert unasked.left > image and unasked.fill(train) is train, "nobody said how much it may take"
 
 
 @pytest.mark.parametrize("memory", [10, 10**9])
