@@ -91,8 +91,8 @@ class MetaLstm(Method):
             "0.002 with a cosine schedule.",
             "`mini_5w1s_pretrained`. Reference: from scratch, 15 queries per class in training. Ours: from a stage one "
             "of the same convolutions, 5 queries per class, 6,500 steps of one task with a cosine schedule, a moving "
-            "average of the weights; `_distilled`: 11,000 steps from a stage one taught by a ResNet-12 wide. "
-            "`mini_5w1s_distilled`: from the same, 8,000 steps of 4 tasks with 15 queries per class.",
+            "average of the weights. `mini_5w1s_distilled`: from a stage one taught by a ResNet-12 wide, 8,000 steps "
+            "of 4 tasks with 15 queries per class.",
         ),
     )
 
