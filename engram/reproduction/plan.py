@@ -131,9 +131,13 @@ def _missing(jobs: Sequence[Job], ledger: Ledger, place: Place) -> dict[str, tup
     for job in (j for j in jobs if j.cell):
         seed = job.recipe.train.seed
         found[job.key] = tuple(a for a in job.asks if not _answered(ledger.answers(job.recipe, a, job.scale).get(seed)))
-    wanted = {_starts_from(job, place) for job in jobs if found.get(job.key)}
-    makers = [job for job in jobs if job.folder and job.folder in wanted and not _has_weights(job, ledger)]
-    return found | {job.key: job.asks for job in makers}
+    while True:  # what makes weights may start from others itself
+        wanted = {_starts_from(job, place) for job in jobs if found.get(job.key)}
+        makers = [job for job in jobs if job.folder and job.folder in wanted and not found.get(job.key)]
+        more = {job.key: job.asks for job in makers if not _has_weights(job, ledger)}
+        if not more:
+            return found
+        found |= more
 
 
 def _answered(answers: Sequence[Answer] | None) -> bool:
@@ -179,14 +183,16 @@ def _is_finished(job: Job, state: dict[str, object], ledger: Ledger) -> bool:
 
 
 def _starts_from(job: Job, place: Place) -> str:
-    """The weights a job reads when it is run; "" where it has features, or a checkpoint of its own.
+    """The weights a job reads when it is run; "" where it has features, or a checkpoint of its own. Without any, those
+    of its teacher.
 
     Features carry no classifier: a job that begins with stage one's reads the weights beside them.
     """
     begun = bool(job.train and checkpoint_state(place.folder(job)))
     handed_on = job.recipe.method_settings.get("base_start") == "stage_one"
     has_own = place.features(job).exists() and (begun or not handed_on) if job.features else begun
-    return "" if has_own else job.recipe.backbone_weights
+    weights = "" if has_own else job.recipe.backbone_weights
+    return weights or (job.recipe.train.teacher if job.train else "")
 
 
 def _has_weights(job: Job, ledger: Ledger) -> bool:

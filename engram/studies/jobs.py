@@ -90,10 +90,7 @@ def _cell_jobs(study: Study, cell: Cell, name: str, seed: int, scale: ScaleName)
 
 
 def _encoder_jobs(study: Study, cell: Cell, recipe: Recipe, scale: ScaleName) -> list[Job]:
-    """The job that makes a recipe's backbone weights, whether they are there or not.
-
-    Its seed is that of its own recipe, so that it is one job for all cells and seeds that start from it.
-    """
+    """The job that makes a recipe's backbone weights, whether they are there or not, after those it starts from."""
     weights, name = recipe.backbone_weights, recipe.name
     if cell.features and not weights:
         raise EngramError(
@@ -102,14 +99,24 @@ def _encoder_jobs(study: Study, cell: Cell, recipe: Recipe, scale: ScaleName) ->
         )
     maker = weights and (cell.encoder or maker_of(weights))
     if maker:
-        made_by, box = recipe_called(maker), study.scale(scale).minutes
-        return [Job(made_by, ((),), (study.name,), box, folder=weights, cell=False, scale=scale, source=maker)]
+        return _makers(study, weights, maker, scale)
     if cell.features and not Path(weights).exists():
         raise EngramError(
             f"{study.where}: {name} starts from {weights}, which is not there: train it, or give encoder = the recipe "
             f"that makes it"
         )
     return []
+
+
+def _makers(study: Study, weights: str, maker: str, scale: ScaleName) -> list[Job]:
+    """The job that makes ``weights``, after those that make what it starts from itself, an encoder or a teacher.
+
+    Its seed is that of its own recipe, so that it is one job for all cells and seeds that start from it.
+    """
+    recipe, box = recipe_called(maker), study.scale(scale).minutes
+    starts = {start: maker_of(start) for start in (recipe.backbone_weights, recipe.train.teacher) if start}
+    before = [job for start, made_by in starts.items() if made_by for job in _makers(study, start, made_by, scale)]
+    return [*before, Job(recipe, ((),), (study.name,), box, folder=weights, cell=False, scale=scale, source=maker)]
 
 
 def _merged(first: Job, second: Job) -> Job:

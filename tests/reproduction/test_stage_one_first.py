@@ -63,13 +63,21 @@ def test_stage_one_comes_once_and_before_all_that_start_from_it(place: Place) ->
 
 def test_table_1_makes_each_encoder_once_and_takes_others_from_the_box(place: Place) -> None:
     jobs = make_plan([load_study("table1")], "short", (), place).to_run
-    made = {p.job.folder: jobs.index(p) for p in jobs if p.job.recipe.method == "stage_one"}
-    assert FOLDER in made and len(made) == len([p for p in jobs if p.job.recipe.method == "stage_one"]) > 1
-    proto = next(p for p in jobs if p.job.recipe.name == "proto_net/mini_5w5s_pretrained_3k")
-    made[proto.job.folder] = jobs.index(proto)  # TPN goes on from it, as it does from stage one
-    waiting = [p for p in jobs if p.job.recipe.backbone_weights in made]
+    made = {p.job.folder: jobs.index(p) for p in jobs if p.job.folder}
+    assert FOLDER in made and len(made) == len([p for p in jobs if p.job.folder]) > 1
+    starts = {p.job.recipe.name: p.job.recipe.backbone_weights or p.job.recipe.train.teacher for p in jobs}
+    waiting = [p for p in jobs if starts[p.job.recipe.name] in made]
     assert len(waiting) > 3 and [p for p in jobs if p.after] == waiting
-    assert all(made[p.after] < jobs.index(p) and p.after == p.job.recipe.backbone_weights for p in waiting)
+    assert all(made[p.after] < jobs.index(p) and p.after == starts[p.job.recipe.name] for p in waiting)
+    after = {p.job.recipe.name: p.after for p in waiting}
+    for name, start in (  # what makes weights starts from others itself
+        ("platipus/mini_5w1s_reference_from_meta_sgd", "weights/meta_sgd.mini_5w1s_reference_pretrained"),
+        ("meta_sgd/mini_5w1s_reference_pretrained", "runs/stage_one.mini_conv32"),
+        ("tadam/mini_5w1s_distilled", "runs/stage_one.mini_resnet12_film_distilled"),
+        ("stage_one/mini_resnet12_film_distilled", "weights/stage_one.mini_resnet12_wide_full"),
+        ("stage_one/mini_resnet12_wide_full", "weights/stage_one.mini_resnet12_wide_strong"),
+    ):
+        assert after[name] == start, name
     assert any(p.job.recipe.backbone_weights.startswith("weights/") for p in jobs)
 
 
