@@ -55,7 +55,8 @@ def test_commands_of_a_head_on_frozen_features(place: Place) -> None:
     assert commands[1][:4] == ("bench", "proto_memory", "--recipe", "proto_memory/mini_5w1s_frozen")
     encoders = [p.job.recipe.name for p in jobs if p.job.recipe.method == "stage_one"]
     # Their weights are not there, those of conv4 are in the box.
-    assert encoders == ["stage_one/mini_resnet12_wide", "stage_one/mini_resnet12_wide_full"]
+    wide = "stage_one/mini_resnet12_wide"
+    assert encoders == [wide, f"{wide}_strong", f"{wide}_full"], "the second teaches the third"
 
 
 def test_a_time_box_is_passed_on_and_counts_earlier_calls(place: Place) -> None:
