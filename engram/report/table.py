@@ -98,13 +98,14 @@ class Table(Generic[Row]):
         """Figures stay on one line, words wrap between words, none is cut; of several lines the first is bright."""
         layout = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
         table = TerminalTable(title=self.title or None, **layout)  # type: ignore[arg-type]
-        for column in self.shown:
+        columns = self.shown
+        for column in columns:
             words = " ".join([column.name, *map(column.value, self.full)]).split()
             whole, side = column.right or column.whole, "right" if column.right else "left"
             width = None if whole else min(max(map(len, words), default=0), LONGEST)
             table.add_column(column.name, justify=cast(Any, side), min_width=width, no_wrap=whole, overflow="fold")
         for row in self.full:
-            lines = [(c.value(row).partition("\n"), c.style(row) if c.style else "") for c in self.shown]
+            lines = [(c.value(row).partition("\n"), c.style(row) if c.style else "") for c in columns]
             table.add_row(*(Text.assemble((first, style), (end + rest, "dim")) for (first, end, rest), style in lines))
         return table
 
@@ -128,17 +129,18 @@ class Table(Generic[Row]):
         return "\n".join([*parts, "</tbody>", "</table>"])
 
     def csv(self) -> str:
-        text = StringIO()
+        text, columns = StringIO(), self.shown
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(c.name for c in self.shown)
-        writer.writerows([c.value(row) for c in self.shown] for row in self.full)
+        writer.writerow(c.name for c in columns)
+        writer.writerows([c.value(row) for c in columns] for row in self.full)
         return text.getvalue()
 
     def text(self) -> str:
         """Plain aligned lines: ten thousand of them print at once."""
-        lines = [[c.name for c in self.shown], *([c.value(row) for c in self.shown] for row in self.full)]
+        columns = self.shown
+        lines = [[c.name for c in columns], *([c.value(row) for c in columns] for row in self.full)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        sides = [str.rjust if c.right else str.ljust for c in self.shown]
+        sides = [str.rjust if c.right else str.ljust for c in columns]
         return "\n".join("  ".join(s(c, w) for s, c, w in zip(sides, cells, widths, strict=True)) for cells in lines)
 
 

@@ -107,3 +107,13 @@ def test_equal_notes_are_told_once_and_marks_are_in_order() -> None:
 
 def test_what_is_folded_is_markdown_still() -> None:
     assert folded("a table", "| a |") == '<details markdown="1">\n<summary>a table</summary>\n\n| a |\n\n</details>'
+
+
+def test_a_cell_is_asked_a_few_times_however_many_rows_there_are() -> None:
+    asked: list[int] = []
+    counted = Column[int]("n", lambda row: asked.append(row) or str(row))  # type: ignore[func-returns-value]
+    table = Table((counted,), range(100))
+    for drawn in (table.terminal, table.markdown, table.html, table.csv, table.text):
+        asked.clear()
+        drawn()
+        assert len(asked) <= 300, drawn.__name__

@@ -53,7 +53,8 @@ def test_an_evaluation(what: str, recipe: Path, tmp_path: Path, monkeypatch: pyt
 
 def test_a_store_on_disk(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every part of it, on a store of two pictures in each class; nothing of it is left."""
-    monkeypatch.setattr(store_disk, "READ_ROWS", 100)
+    for name, few in (("READ_ROWS", 100), ("READS", 20), ("FEWER", (1,))):
+        monkeypatch.setattr(store_disk, name, few)
     recipe.write_text(recipe.read_text().replace("glyphs", "tieredimagenet"))
     arguments = f"--recipe {recipe} --folder {tmp_path / 'disk'} --n-images 800 --near 9MB --repeats 1 --warm-up 1"
     content = ran(store_disk, arguments, tmp_path / "speed", monkeypatch)
