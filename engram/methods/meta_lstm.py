@@ -92,7 +92,7 @@ class MetaLstm(Method):
             "`mini_5w1s_pretrained`. Reference: from scratch, 15 queries per class in training. Ours: from a stage one "
             "of the same convolutions, 5 queries per class, 6,500 steps of one task with a cosine schedule, a moving "
             "average of the weights. `mini_5w1s_distilled`: from a stage one taught by a ResNet-12 wide, 8,000 steps "
-            "of 4 tasks with 15 queries per class.",
+            "of 4 tasks with 15 queries per class; `_24k`: three times as many.",
         ),
     )
 

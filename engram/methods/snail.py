@@ -100,7 +100,8 @@ class Snail(EmbeddingMethod):
             "`mini_5w1s_pretrained`. Paper: from scratch. Ours: the paper's encoder from stage one, trained on with "
             "the head for 20,000 steps at the paper's 1e-4; `_short`: 2,000 at 3e-4; `_held`: the head alone for the "
             "first 4,000; `_frozen`: the head alone, 4,000 steps at 5e-4. `mini_5w1s_distilled`: from a stage one "
-            "taught by a ResNet-12 wide, 4,000 steps at 3e-4, the head alone for the first 800.",
+            "taught by a ResNet-12 wide, 6,000 steps at 3e-4 with five queries per class, the head alone for the first "
+            "2,400.",
         ),
     )
 

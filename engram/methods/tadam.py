@@ -113,7 +113,8 @@ class Tadam(Method):
             "`mini_5w1s_short`. Paper: 30,000 steps of 5 tasks, stepped rates, no augmentation. Ours: 3,000 steps of 8 "
             "tasks with 6 queries per class and 128 base-class images, augmented, a cosine schedule; "
             "`mini_5w1s_pretrained_short`: from stage one, 1,500 steps at 0.01; `mini_5w1s_distilled`: from a stage "
-            "one taught by a ResNet-12 wide, 2,000 steps at 0.01 with a scale of 1.",
+            "one taught by a ResNet-12 wide, 3,000 steps at 0.005 with a scale of 1, the encoder held for the first "
+            "300.",
         ),
         revisions=REVISIONS["tadam"],
     )

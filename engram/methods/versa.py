@@ -102,7 +102,7 @@ class Versa(EmbeddingMethod):
             "`mini_5w1s_frozen`. Paper: encoder and networks trained together. Ours: the networks alone on a `conv4` "
             "classifier of the base classes, 1,000 steps of 16 tasks at 3e-3; `mini_5w1s_pretrained_short`: `conv5` "
             "from stage one, no dropout, 3,000 steps; `mini_5w1s_reference_distilled`: the same encoder taught by a "
-            "ResNet-12 wide, one query per class in training, 8,000 steps at 5e-4.",
+            "ResNet-12 wide, one query per class in training, 8,000 steps at 5e-4; `_16k`: twice as many.",
         ),
         revisions=REVISIONS["versa"],
     )

@@ -108,16 +108,22 @@ def clip_gradients(parameters: Iterable[Tensor], kind: str, value: float) -> Non
         torch._foreach_mul_(gradients, factors.unbind())
 
 
+def begin_momentum(optimiser: Optimizer) -> None:
+    """Momentum of 0 for whatever has a gradient and none yet, as a backbone that was held so far: the next step is then
+    the one it would make without, and fused kernels take either all of it or nothing."""
+    for group in optimiser.param_groups:
+        for parameter in group["params"] if group.get("momentum") else ():
+            if parameter.grad is not None and "momentum_buffer" not in optimiser.state[parameter]:
+                optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
 def step_by_chance(optimiser: Optimizer, chance: float | Tensor) -> None:
     """A step with a probability of ``chance``; without it weights, momentum and decay stay as they are, to the bit.
 
     The coin is tossed on the device, so nothing waits for it and each replay of a captured step tosses anew. The fused
     kernels learn of it as of an overflow of scaled gradients, for which they leave out an update as a whole.
     """
-    for group in optimiser.param_groups:
-        for parameter in group["params"] if group.get("momentum") else ():
-            if parameter.grad is not None:  # made by a first step that is then left out, it would hold anything
-                optimiser.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+    begin_momentum(optimiser)  # made by a first step that is then left out, it would hold anything
     coin = torch.rand((), device=optimiser.param_groups[0]["params"][0].device)
     processes.copy_from_first([coin])
     optimiser.found_inf = (coin >= chance).float()  # type: ignore[attr-defined]

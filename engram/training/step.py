@@ -17,7 +17,7 @@ from engram.processes import Message
 from engram.recipes.schema import TrainSettings
 from engram.training.batches import BatchSource, micro_batches
 from engram.training.choosing import Average
-from engram.training.optimise import build_optimiser, clip_groups, step_by_chance
+from engram.training.optimise import begin_momentum, build_optimiser, clip_groups, step_by_chance
 from engram.types import Method, Objective, TrainBatch
 
 Losses = tuple[tuple[str, ...], Tensor]
@@ -97,6 +97,7 @@ class Update:
             yield from self._average(values, before)
         clip_groups(optimiser, self.settings.clip, self.settings.clip_value)
         if objective.chance is None:
+            begin_momentum(optimiser)
             optimiser.step()
         else:
             step_by_chance(optimiser, objective.chance(parts[0].progress))

@@ -14,6 +14,7 @@ from torch import nn
 from engram.errors import EngramError
 from engram.recipes.schema import TrainSettings
 from engram.training.optimise import (
+    begin_momentum,
     build_optimiser,
     clip_gradients,
     clip_groups,
@@ -201,6 +202,26 @@ def test_a_step_that_chance_leaves_out_leaves_everything_as_it_was(kind: Any) ->
             plain.step()
         for a, b in zip(tossed.parameters(), shown.parameters(), strict=True):
             assert torch.equal(a, b), step
+
+
+def test_what_was_held_so_far_begins_as_a_first_step_does() -> None:
+    """The head learns alone, then both, as by the library's optimiser that looks at each tensor by itself."""
+    torch.manual_seed(0)
+    fast, slow = TwoGroups(), TwoGroups()
+    slow.load_state_dict(fast.state_dict())
+    fused = build_optimiser(fast, replace(SETTINGS, optimiser="sgd", weight_decay=0.1), CPU)
+    settings = {key: fused.defaults[key] for key in ("lr", "momentum", "weight_decay", "nesterov")}
+    plain = torch.optim.SGD(slow.parameter_groups(), **settings, foreach=False, fused=False)
+    for step in range(5):
+        for method in (fast, slow):
+            for name, parameter in method.named_parameters():
+                held = name.startswith("backbone") and step < 2
+                parameter.grad = None if held else torch.full_like(parameter, step + 1.0)
+        begin_momentum(fused)
+        fused.step()
+        plain.step()
+        for a, b in zip(fast.parameters(), slow.parameters(), strict=True):
+            assert torch.allclose(a, b, atol=1e-7), step
 
 
 def test_a_coin_falls_as_often_as_its_chance_says() -> None:

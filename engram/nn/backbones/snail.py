@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -32,6 +34,8 @@ class SnailResNet(nn.Module):
     The 1x1 convolution to 2048 channels stands after the mean, where it is a linear layer: the two commute.
     Shapes: (n, C, H, W) -> (n, 384)
     """
+
+    compiles: ClassVar[bool] = True
 
     def __init__(self, image_shape: tuple[int, ...], out_features: int = 384, dropout: float = 0.1) -> None:
         super().__init__()
