@@ -121,10 +121,13 @@ def for_tasks(backbone: nn.Module, gain: bool = True, eps: float = 1e-3) -> nn.M
 def for_task_norms(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of an ordinary encoder as the same encoder takes them that `keeps_no_statistics`; its names: ``own``.
 
-    Running statistics are left out, and so are gains where there are none (`without_gains`). What is no chain of
-    convolution blocks keeps its gains, and does not fit.
+    Running statistics are left out, and so are gains where there are none (`without_gains`); where ours alone has
+    gains, they start at 1, which is what none is. What is no chain of convolution blocks keeps its gains, and does not
+    fit.
     """
     kept = {name: value for name, value in saved.items() if name in own or not RUNNING.search(name)}
+    ours_alone = [name for name in own if GAIN.fullmatch(name) and name not in saved]
+    kept |= {name: torch.ones_like(own[name]) for name in ours_alone if name.removesuffix("weight") + "bias" in saved}
     gains = [name for name in kept if name not in own and GAIN.fullmatch(name)]
     chain = all(BLOCK.search(name) for name in kept)
     return without_gains(kept, gains) if gains and chain else kept

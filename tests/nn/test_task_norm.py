@@ -181,6 +181,19 @@ def test_a_gain_of_zero_leaves_a_constant_feature():
     torch.testing.assert_close(learner(images), trained(images), rtol=1e-4, atol=1e-4)
 
 
+def test_gains_of_an_encoder_that_starts_from_one_without_are_one():
+    torch.manual_seed(0)
+    trained = for_tasks(ConvBlocks((3, 16, 16), width=4), gain=False)
+    for parameter in trained.parameters():
+        nn.init.normal_(parameter)
+    learner = for_tasks(ConvBlocks((3, 16, 16), width=4))
+    for norm in (part for part in learner.modules() if isinstance(part, TaskNorm)):
+        nn.init.uniform_(norm.weight, 2, 3)  # what it had itself counts for nothing
+    learner.load_state_dict(for_task_norms(trained.state_dict(), learner.state_dict()))  # strictly
+    images = torch.randn(5, 3, 16, 16)
+    torch.testing.assert_close(learner(images), trained(images))
+
+
 def test_an_encoder_that_normalises_each_task_takes_an_ordinary_one_without_its_statistics():
     torch.manual_seed(0)
     trained, ours = ConvBlocks((3, 16, 16), width=4), ConvBlocks((3, 16, 16), width=4)
