@@ -21,6 +21,10 @@ RESULTS = Path("results/runs")
 """where records lie unless a command says otherwise"""
 LEDGER_VERSION = 2
 """2: revision of the method, digests of what a run starts from"""
+DEEP = 3
+"""such as the metrics of one evaluation, or a setting of a recipe's table"""
+DIGITS = 8
+"""of what was measured; intervals are far wider than the ones left out, and a record stays small"""
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,15 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def _rounded(value: Any) -> Any:
+    """Every float to `DIGITS` significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items()}
+    return [_rounded(v) for v in value] if isinstance(value, list) else value
+
+
 def _seal(raw: dict[str, Any]) -> str:
     """Of a record's content, to tell a hand-edited one; records from before seals have none."""
     content = json.dumps({k: v for k, v in raw.items() if k != "seal"}, sort_keys=True)
@@ -139,15 +152,14 @@ def _seal(raw: dict[str, Any]) -> str:
 
 
 def readable(raw: dict[str, Any]) -> str:
-    """JSON with one key to a line; a list or an inner table of plain values stands on one: a curve is read along, not
-    down, and neither indents nor spaces take room."""
+    """JSON with one key to a line; a list or an inner table of plain values stands on one, and so does all that lies
+    `DEEP`: a curve is read along, not down, and neither indents nor spaces take room."""
     return _laid_out(raw, 0) + "\n"
 
 
 def _laid_out(value: Any, depth: int) -> str:
-    if not isinstance(value, dict | list) or (
-        all(map(_is_plain, _inner(value))) and (depth or isinstance(value, list))
-    ):
+    tree = isinstance(value, dict | list) and depth < DEEP
+    if not tree or (all(map(_is_plain, _inner(value))) and (depth or isinstance(value, list))):
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
     line, (start, end) = "\n" + " " * depth, "{}" if isinstance(value, dict) else "[]"
     names = [f"{json.dumps(key)}: " for key in sorted(value)] if isinstance(value, dict) else [""] * len(value)
@@ -193,6 +205,8 @@ def write_record(folder: Path, record: RunRecord) -> Path:
         temporary = path.with_suffix(".tmp")
         raw = json.loads(json.dumps(_finite(asdict(record))))
         del raw["filed_as"]
+        raw["curves"] = _rounded(raw["curves"])
+        raw["evaluations"] = [each | {"metrics": _rounded(each["metrics"])} for each in raw["evaluations"]]
         raw["seal"] = _seal(raw)
         temporary.write_text(readable(raw))
         os.link(temporary, path)  # fails where the record exists: the ledger is append-only

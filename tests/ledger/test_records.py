@@ -47,6 +47,16 @@ def test_a_record_survives_the_way_to_disk_and_back(tmp_path: Path) -> None:
     assert replace(back, evaluations=[]) == replace(written, evaluations=[])
 
 
+def test_what_was_measured_has_eight_digits_and_what_was_asked_for_has_all(tmp_path: Path) -> None:
+    metrics = {"accuracy": 1 / 3, "reliability": {"weight": [2 / 3, 1]}, "nll": 1e-9 / 3}
+    asked = {"method": "proto_net", "backbone_settings": {"slope": 1 / 3}}
+    written = record(recipe=asked, curves={"loss": [200 / 3]}, evaluations=[Evaluation({"n_way": 5}, "t", metrics)])
+    back = read_record(write_record(tmp_path, written))
+    rounded = {"accuracy": 0.33333333, "reliability": {"weight": [0.66666667, 1]}, "nll": 3.3333333e-10}
+    assert back.evaluations[0].metrics == rounded and back.curves == {"loss": [66.666667]}
+    assert back.recipe == asked
+
+
 def test_a_record_is_never_overwritten(tmp_path: Path) -> None:
     first = record()
     path = write_record(tmp_path, first)
@@ -99,9 +109,11 @@ def test_lists_and_inner_tables_of_plain_values_stand_on_one_line_and_nothing_is
         "curve": [0.25, -1e-07, 3, None, True],
         "names": ["a, b", "[c]", 'with "quotes"', "back\\slash"],
         "nested": [{"x": [1]}, [[1, 2], [3]], []],
+        "runs": [{"metrics": {"accuracy": 0.5, "bins": [[1], [2]]}}],
     }
     text = readable(content)
     assert json.loads(text) == content
     assert '"curve": [0.25,-1e-07,3,null,true]' in text and '"x": [1]' in text
+    assert '\n   "metrics": {"accuracy":0.5,"bins":[[1],[2]]}\n' in text
     assert '\n "settings": {"betas":[],"name":null,"rate":0.1}' in text
     assert readable({"b": 1, "a": 2}) == '{\n "a": 2,\n "b": 1\n}\n'
