@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +15,7 @@ from engram.ledger import Ledger, read_ledger
 from engram.methods import METHODS
 from engram.recipes import Recipe, load_recipe, recipe_names
 from engram.report.table import Column, Table, percent
+from engram.studies import Cell
 from engram.studies.claims import published_figures
 from engram.types import MethodCard
 
@@ -61,8 +64,13 @@ SPLIT_COLUMNS: tuple[Column[SplitReport], ...] = (
 )
 
 
-def show_list(what: str, results: Path, match: str = "", console: Console | None = None) -> None:
-    """Methods and recipes whose names have ``match`` in them; records that cannot be read are told, not hidden."""
+def show_list(
+    what: str, results: Path, match: str = "", variants: bool = False, console: Console | None = None
+) -> None:
+    """Methods and recipes whose names have ``match`` in them; records that cannot be read are told, not hidden.
+
+    Where nothing is to match, recipes are those `_to_begin_with`, unless ``variants`` are asked for too.
+    """
     console = console or Console()
     records, problems = read_ledger(results)
     ledger = Ledger(records)
@@ -74,12 +82,16 @@ def show_list(what: str, results: Path, match: str = "", console: Console | None
         cards = [(stem, METHODS[stem].card) for stem in methods]
         console.print(Table(METHOD_COLUMNS, cards, "wide" if console.width >= WIDE else "narrow", "methods").terminal())
     if recipes:
-        for method in dict.fromkeys(name.split("/")[0] for name in recipes):
-            group = [name for name in recipes if name.startswith(f"{method}/")]
-            console.print(_recipes_table(method, group, ledger, described=bool(match)).terminal())
+        shown = recipes if match or variants else _to_begin_with(recipes, ledger)
+        by_method = groupby(shown, lambda name: name.split("/")[0])
+        groups = [list(names) for _, names in by_method] if shown == recipes else [shown]  # long names need the room
+        for names in groups:
+            console.print(_recipes_table(names, ledger, described=bool(match)).terminal())
         console.print("scored: the newest finished run, its first protocol, ± 95 % interval", highlight=False)
         if not match:
             console.print("engram list recipes mini_5w1s (any part of a name) tells what each of them is")
+        if more := len(recipes) - len(shown):
+            console.print(f"--variants names {more} more, which change a few settings of one of these", highlight=False)
     for problem in problems:
         console.print(f"left out: {problem}", markup=False)
 
@@ -112,8 +124,22 @@ METHOD_COLUMNS: tuple[Column[tuple[str, MethodCard]], ...] = (
 )
 
 
-def _recipes_table(method: str, names: list[str], ledger: Ledger, described: bool) -> Table[Recipe]:
-    """The recipes of one method with the paper's figure and the newest finished run's on its first protocol."""
+def _to_begin_with(names: Sequence[str], ledger: Ledger) -> list[str]:
+    """The recipes that are no variant of another, each followed by the one that the tables show for it: the first of
+    its cell that has been run."""
+    shown, known = [], set(names)
+    for name in names:
+        if any(name[:end] in known for end, letter in enumerate(name) if letter == "_"):
+            continue
+        cell = published_figures()[name].cell if name in published_figures() else Cell("")
+        in_turn = (other for other in (cell.recipe, *cell.short, *cell.beside) if other in known)
+        run = next((other for other in in_turn if ledger.newest_answer(load_recipe(other))), name)
+        shown += [name, run]
+    return list(dict.fromkeys(shown))
+
+
+def _recipes_table(names: list[str], ledger: Ledger, described: bool) -> Table[Recipe]:
+    """Recipes with the paper's figure and the newest finished run's on its first protocol."""
     figures = published_figures()
 
     def scored(recipe: Recipe) -> str:
@@ -128,6 +154,6 @@ def _recipes_table(method: str, names: list[str], ledger: Ledger, described: boo
         Column("paper, %", published, right=True, optional=True),
         Column("scored, %", scored, right=True),
     )
-    return Table(
-        columns, list(map(load_recipe, names)), title=METHODS[method].card.title if method in METHODS else method
-    )
+    method = names[0].split("/")[0]
+    alone = method in METHODS and all(name.startswith(f"{method}/") for name in names)
+    return Table(columns, list(map(load_recipe, names)), title=METHODS[method].card.title if alone else "recipes")

@@ -20,9 +20,9 @@ from engram.types import MethodCard
 NAME = "proto_net/glyphs_5w1s"
 
 
-def listed(results: Path, what: str = "all", match: str = "", width: int = 80) -> list[str]:
+def listed(results: Path, what: str = "all", match: str = "", width: int = 80, variants: bool = False) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
-    show_list(what, results, match, console)
+    show_list(what, results, match, variants, console)
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
@@ -53,12 +53,27 @@ def score(results: Path) -> str:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_every_name_is_whole_on_a_line_that_fits(tmp_path: Path, width: int) -> None:
-    lines = listed(tmp_path, width=width)
+    lines = listed(tmp_path, width=width, variants=True)
     assert max(map(len, lines)) <= width and not any("…" in line for line in lines)
     first_words = [line.split()[0] for line in lines if line.strip()]
     assert set(METHODS) | set(recipe_names()) <= set(first_words)
     assert len(lines) < len(recipe_names()) + 12 * len(METHODS)  # a line each, and room for the methods
     assert any("88.62" in line for line in lines)
+
+
+def test_to_begin_with_variants_stand_back_but_for_the_one_that_was_run(tmp_path: Path) -> None:
+    def names() -> set[str]:
+        return {line.split()[0] for line in listed(tmp_path, "recipes") if "/" in line}
+
+    plain = names()
+    assert {"proto_net/mini_5w1s", "stage_one/own", "cml_bgnn/glyphs_quick"} <= plain
+    assert not any("_short" in name or "_10k" in name for name in plain)
+    assert {name.split("/")[0] for name in plain} == {name.split("/")[0] for name in recipe_names()}
+    short = "proto_net/mini_5w1s_temperature_short"
+    write_record(tmp_path, record(load_recipe(short), 0.5))
+    assert names() - plain == {short}
+    (said,) = [line for line in listed(tmp_path, "recipes") if line.startswith("--variants")]
+    assert f"names {len(recipe_names()) - len(plain) - 1} more" in said
 
 
 def test_a_part_of_a_name_chooses_and_describes(tmp_path: Path) -> None:

@@ -42,16 +42,18 @@ def list_(
     what: Positional[Literal["all", "methods", "recipes"]] = "all",
     match: flags.Match = "",
     results: flags.Results = Path("results/runs"),
+    variants: bool = False,
 ) -> None:
     """Show methods with what they declare, recipes, and what each has scored.
 
     Args:
         what: methods, recipes or both
         match: only names with this in them, such as cml_bgnn or mini_5w1s; recipes come with their descriptions
+        variants: every recipe, not only those to begin with
     """
     from engram.listing import show_list
 
-    show_list(what, results, match)
+    show_list(what, results, match, variants)
 
 
 def recipe(name: Positional[str]) -> None:
