@@ -1,6 +1,7 @@
 """Run records: write one, read all, and the only "newest answer to this question". No torch."""
 
 from engram.ledger.begin import current_commit, new_record, new_run_id, software_versions, utc_now
+from engram.ledger.layout import readable
 from engram.ledger.per_task import correctness, read_tasks, readable_tasks, trusted_records, write_tasks
 from engram.ledger.queries import Answer, Ledger, Trainers, conflicts, newest
 from engram.ledger.records import (
@@ -11,7 +12,6 @@ from engram.ledger.records import (
     check_results_folder,
     read_ledger,
     read_record,
-    readable,
     record_path,
     run_stem,
     write_record,

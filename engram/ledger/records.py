@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 from dataclasses import asdict, dataclass, field, replace
@@ -15,16 +14,13 @@ from engram import spellings
 from engram.errors import EngramError
 from engram.files import read_versioned
 from engram.ledger.content import check_content
+from engram.ledger.layout import finite, readable, rounded
 from engram.structure import structure
 
 RESULTS = Path("results/runs")
 """where records lie unless a command says otherwise"""
 LEDGER_VERSION = 2
 """2: revision of the method, digests of what a run starts from"""
-DEEP = 3
-"""such as the metrics of one evaluation, or a setting of a recipe's table"""
-DIGITS = 8
-"""of what was measured; intervals are far wider than the ones left out, and a record stays small"""
 
 
 @dataclass(frozen=True)
@@ -125,54 +121,10 @@ class RunRecord:
         return str(self.training.get("features") or self.recipe.get("backbone_weights") or teacher or "")
 
 
-def _finite(value: Any) -> Any:
-    """NaN and infinity as None: they are not JSON."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return value
-
-
-def _rounded(value: Any) -> Any:
-    """Every float to `DIGITS` significant digits."""
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
-    if isinstance(value, dict):
-        return {k: _rounded(v) for k, v in value.items()}
-    return [_rounded(v) for v in value] if isinstance(value, list) else value
-
-
 def _seal(raw: dict[str, Any]) -> str:
     """Of a record's content, to tell a hand-edited one; records from before seals have none."""
     content = json.dumps({k: v for k, v in raw.items() if k != "seal"}, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
-def readable(raw: dict[str, Any]) -> str:
-    """JSON with one key to a line; a list or an inner table of plain values stands on one, and so does all that lies
-    `DEEP`: a curve is read along, not down, and neither indents nor spaces take room."""
-    return _laid_out(raw, 0) + "\n"
-
-
-def _laid_out(value: Any, depth: int) -> str:
-    tree = isinstance(value, dict | list) and depth < DEEP
-    if not tree or (all(map(_is_plain, _inner(value))) and (depth or isinstance(value, list))):
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
-    line, (start, end) = "\n" + " " * depth, "{}" if isinstance(value, dict) else "[]"
-    names = [f"{json.dumps(key)}: " for key in sorted(value)] if isinstance(value, dict) else [""] * len(value)
-    parts = [name + _laid_out(part, depth + 1) for name, part in zip(names, _inner(value), strict=True)]
-    return f"{start}{line} " + f",{line} ".join(parts) + f"{line}{end}"
-
-
-def _inner(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return [value[key] for key in sorted(value)] if isinstance(value, dict) else value
-
-
-def _is_plain(value: Any) -> bool:
-    return not value or not isinstance(value, dict | list)
 
 
 def run_stem(method: str, recipe_name: str) -> str:
@@ -203,10 +155,10 @@ def write_record(folder: Path, record: RunRecord) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp")
-        raw = json.loads(json.dumps(_finite(asdict(record))))
+        raw = json.loads(json.dumps(finite(asdict(record))))
         del raw["filed_as"]
-        raw["curves"] = _rounded(raw["curves"])
-        raw["evaluations"] = [each | {"metrics": _rounded(each["metrics"])} for each in raw["evaluations"]]
+        raw["curves"] = rounded(raw["curves"])
+        raw["evaluations"] = [each | {"metrics": rounded(each["metrics"])} for each in raw["evaluations"]]
         raw["seal"] = _seal(raw)
         temporary.write_text(readable(raw))
         os.link(temporary, path)  # fails where the record exists: the ledger is append-only

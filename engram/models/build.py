@@ -162,7 +162,7 @@ def start_packaged(method: Method, recipe: Recipe) -> str:
 def _uniform_norms(method: nn.Module) -> int:
     """Draw the weights of every BatchNorm anew, uniform in (0, 1); how many layers have some."""
     norms = [part for part in method.modules() if isinstance(part, _BatchNorm | TaskNorm | TaskBatchNorm)]
-    weights = [norm.weight for norm in norms if norm.weight is not None]
+    weights = [norm.weight for norm in norms if isinstance(norm.weight, nn.Parameter)]
     for weight in weights:
         nn.init.uniform_(weight)
     return len(weights)

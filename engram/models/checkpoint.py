@@ -41,7 +41,8 @@ from engram.models.run_folder import (
     restored,
     way_out,
 )
-from engram.nn.task_norm import for_task_norms, keeps_no_statistics
+from engram.nn.handed_over import for_task_norms
+from engram.nn.task_norm import keeps_no_statistics
 from engram.recipes.schema import Recipe, recipe_from_saved
 from engram.types import Method
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from engram.nn.handed_over import take_over
 from engram.nn.task_norm import replace_norms
 from engram.processes import Gathered
 
@@ -22,7 +23,7 @@ class SynchronisedNorm(_BatchNorm):
 
     def __init__(self, norm: _BatchNorm) -> None:
         super().__init__(norm.num_features, norm.eps, norm.momentum, False, norm.track_running_stats)
-        self.weight, self.bias = norm.weight, norm.bias
+        take_over(self, norm)
         for name, value in norm.named_buffers(recurse=False):
             setattr(self, name, value)
         self.train(norm.training)

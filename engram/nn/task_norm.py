@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -14,11 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from engram.errors import EngramError
 from engram.nn.encoder import Encoder
+from engram.nn.handed_over import take_over
 
-BLOCK = re.compile(r"blocks\.\d+\.[01]\.\w+$")
-"""a tensor of a convolution block: the convolution, then its norm"""
-GAIN = re.compile(r"(.*blocks\.)(\d+)\.1\.weight")
-RUNNING = re.compile(r"\.(running_mean|running_var|num_batches_tracked)$")
 LARGE = 2**20  # values of a task above which a pass over it takes a GPU longer than a launch
 Statistics = tuple[Tensor, Tensor]
 """mean and variance of each channel, (C,) and (C,)"""
@@ -118,44 +114,6 @@ def for_tasks(backbone: nn.Module, gain: bool = True, eps: float = 1e-3) -> nn.M
     return backbone
 
 
-def for_task_norms(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of an ordinary encoder as the same encoder takes them that `keeps_no_statistics`; its names: ``own``.
-
-    Running statistics are left out, and so are gains where there are none (`without_gains`); where ours alone has
-    gains, they start at 1, which is what none is. What is no chain of convolution blocks keeps its gains, and does not
-    fit.
-    """
-    kept = {name: value for name, value in saved.items() if name in own or not RUNNING.search(name)}
-    ours_alone = [name for name in own if GAIN.fullmatch(name) and name not in saved]
-    kept |= {name: torch.ones_like(own[name]) for name in ours_alone if name.removesuffix("weight") + "bias" in saved}
-    gains = [name for name in kept if name not in own and GAIN.fullmatch(name)]
-    chain = all(BLOCK.search(name) for name in kept)
-    return without_gains(kept, gains) if gains and chain else kept
-
-
-def without_gains(weights: Mapping[str, Tensor], gains: Sequence[str]) -> dict[str, Tensor]:
-    """The same features, each over its gain's size, from convolution blocks without gains g:
-
-        act(g z + b) = |g| act(sign(g) z + b / |g|)
-
-    with z normalised, so the sign goes into the convolution before it and the size into the one after it. The
-    activation must not mind a positive factor: ReLU and leaky ones do not. The last block's sizes are let go: whatever
-    reads its features is yet to be learned.
-    """
-    out = dict(weights)
-    for name in sorted(gains):
-        prefix, block = GAIN.fullmatch(name).groups()  # type: ignore[union-attr]
-        gain = out.pop(name)
-        size = gain.abs().clamp(min=1e-6)  # a channel that is switched off stays a constant, and finite
-        out[f"{prefix}{block}.1.bias"] = out[f"{prefix}{block}.1.bias"] / size
-        for part, shape in (("weight", (-1, 1, 1, 1)), ("bias", (-1,))):
-            if (key := f"{prefix}{block}.0.{part}") in out:
-                out[key] = out[key] * torch.where(gain < 0, -1.0, 1.0).view(shape)
-        if (after := f"{prefix}{int(block) + 1}.0.weight") in out:
-            out[after] = out[after] * size.view(1, -1, 1, 1)
-    return out
-
-
 def names_of_norms(network: nn.Module) -> set[str]:
     """Names of the gains and shifts of a network."""
     norms = [(name, module) for name, module in network.named_modules() if isinstance(module, TaskNorm)]
@@ -190,10 +148,13 @@ class TaskBatchNorm(nn.Module):
     Shapes: (n_tasks * n, C, ...) -> the same
     """
 
+    weight: Tensor | None
+    bias: Tensor
+
     def __init__(self, norm: _BatchNorm) -> None:
         super().__init__()
-        self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
-        self.n_tasks = 1
+        self.eps, self.num_features, self.n_tasks = norm.eps, norm.num_features, 1
+        take_over(self, norm)
 
     def forward(self, x: Tensor) -> Tensor:
         size, gpu = x.numel() // self.n_tasks, x.device.type != "cpu"

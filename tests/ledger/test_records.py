@@ -12,7 +12,6 @@ from engram.ledger import (
     new_run_id,
     read_ledger,
     read_record,
-    readable,
     record_path,
     write_record,
 )
@@ -101,19 +100,3 @@ def test_a_results_folder_is_checked_without_being_made(tmp_path: Path, monkeypa
     monkeypatch.setattr("engram.ledger.records.os.access", lambda place, mode: place != tmp_path)
     with pytest.raises(EngramError, match=r"a/b cannot be written: .* gives no permission"):
         check_results_folder(tmp_path / "a" / "b")
-
-
-def test_lists_and_inner_tables_of_plain_values_stand_on_one_line_and_nothing_is_lost() -> None:
-    content = {
-        "settings": {"rate": 0.1, "betas": [], "name": None},
-        "curve": [0.25, -1e-07, 3, None, True],
-        "names": ["a, b", "[c]", 'with "quotes"', "back\\slash"],
-        "nested": [{"x": [1]}, [[1, 2], [3]], []],
-        "runs": [{"metrics": {"accuracy": 0.5, "bins": [[1], [2]]}}],
-    }
-    text = readable(content)
-    assert json.loads(text) == content
-    assert '"curve": [0.25,-1e-07,3,null,true]' in text and '"x": [1]' in text
-    assert '\n   "metrics": {"accuracy":0.5,"bins":[[1],[2]]}\n' in text
-    assert '\n "settings": {"betas":[],"name":null,"rate":0.1}' in text
-    assert readable({"b": 1, "a": 2}) == '{\n "a": 2,\n "b": 1\n}\n'

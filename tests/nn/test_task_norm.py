@@ -19,9 +19,7 @@ from engram.nn.task_norm import (
     TaskEncoder,
     TaskNorm,
     encode_by_task,
-    for_task_norms,
     for_tasks,
-    keeps_no_statistics,
     names_of_norms,
     normalise_by_task,
     side_by_side,
@@ -148,68 +146,6 @@ def test_a_whole_encoder_sees_its_tasks_apart(name, size):
 def test_an_encoder_without_batch_norm_is_refused():
     with pytest.raises(EngramError, match="the encoder has no BatchNorm .* take the running ones"):
         normalise_by_task(Flatten((6,)))
-
-
-def test_an_encoder_without_gains_sees_the_same_up_to_the_size_of_each_feature():
-    torch.manual_seed(0)
-    trained = ConvBlocks((3, 16, 16), width=4).double()
-    norms = [part for part in trained.modules() if isinstance(part, nn.BatchNorm2d)]
-    for norm in norms:
-        nn.init.uniform_(norm.weight, -2, 2)  # some are negative: maxima of what is turned round are others
-        nn.init.normal_(norm.bias)
-    assert any(bool((norm.weight < 0).any()) for norm in norms)
-    saved, images = trained.state_dict(), torch.randn(5, 3, 16, 16, dtype=torch.float64)
-    seen = {}
-    for gain in (True, False):
-        learner = for_tasks(ConvBlocks((3, 16, 16), width=4), gain=gain, eps=1e-5).double()
-        fitting = for_task_norms(saved, learner.state_dict())
-        learner.load_state_dict(fitting)  # strictly
-        seen[gain] = learner(images)
-    torch.testing.assert_close(seen[True], trained(images))
-    torch.testing.assert_close(seen[False] * norms[-1].weight.abs(), seen[True])
-
-
-def test_a_gain_of_zero_leaves_a_constant_feature():
-    torch.manual_seed(0)
-    trained = ConvBlocks((3, 16, 16), width=4).double()
-    norm = trained.blocks[0][1]
-    nn.init.normal_(norm.bias)
-    norm.weight.data[1] = 0
-    learner = for_tasks(ConvBlocks((3, 16, 16), width=4), gain=False, eps=1e-5).double()
-    learner.load_state_dict(for_task_norms(trained.state_dict(), learner.state_dict()))
-    images = torch.randn(5, 3, 16, 16, dtype=torch.float64)
-    torch.testing.assert_close(learner(images), trained(images), rtol=1e-4, atol=1e-4)
-
-
-def test_gains_of_an_encoder_that_starts_from_one_without_are_one():
-    torch.manual_seed(0)
-    trained = for_tasks(ConvBlocks((3, 16, 16), width=4), gain=False)
-    for parameter in trained.parameters():
-        nn.init.normal_(parameter)
-    learner = for_tasks(ConvBlocks((3, 16, 16), width=4))
-    for norm in (part for part in learner.modules() if isinstance(part, TaskNorm)):
-        nn.init.uniform_(norm.weight, 2, 3)  # what it had itself counts for nothing
-    learner.load_state_dict(for_task_norms(trained.state_dict(), learner.state_dict()))  # strictly
-    images = torch.randn(5, 3, 16, 16)
-    torch.testing.assert_close(learner(images), trained(images))
-
-
-def test_an_encoder_that_normalises_each_task_takes_an_ordinary_one_without_its_statistics():
-    torch.manual_seed(0)
-    trained, ours = ConvBlocks((3, 16, 16), width=4), ConvBlocks((3, 16, 16), width=4)
-    assert not keeps_no_statistics(ours)
-    normalise_by_task(ours)
-    assert keeps_no_statistics(ours) and keeps_no_statistics(for_tasks(ConvBlocks((3, 16, 16), width=4)))
-    ours.load_state_dict(for_task_norms(trained.state_dict(), ours.state_dict()))  # strictly
-    images = torch.randn(5, 3, 16, 16)
-    torch.testing.assert_close(ours(images), trained(images))  # trained is in training mode: statistics of the batch
-
-
-def test_gains_of_what_is_no_chain_stay_and_do_not_fit():
-    saved = Conv4((3, 32, 32)).state_dict()
-    own = for_tasks(Conv4((3, 32, 32)), gain=False).state_dict()
-    kept = for_task_norms(saved, own)
-    assert kept.keys() - own.keys() == {name for name in saved if name.endswith("1.weight")}
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5, 5), (6, 3), (1, 3)])  # the last: one value for each channel

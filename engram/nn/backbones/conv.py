@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engram.nn import kernels
@@ -138,32 +137,30 @@ class ConvSigned(_FlatBlocks):
 class ShiftNorm(nn.BatchNorm2d):
     """BatchNorm with a learned shift and no gain, y = (x - mean) / sqrt(var + eps) + bias: (n, C, H, W), the same.
 
-    The shift is added outside: on a GPU the library's layer has no gradient for a shift that comes without a gain.
+    Its gain is a constant 1: on a GPU the library's layer has no gradient for a shift that comes without a gain.
     """
 
     def __init__(self, width: int) -> None:
-        super().__init__(width, affine=False)
-        self.bias = nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        running = self.running_mean, self.running_var
-        normalised = F.batch_norm(x, *running, training=self.training, momentum=self.momentum or 0.0, eps=self.eps)
-        return normalised + self.bias.to(normalised.dtype).view(-1, 1, 1)
+        super().__init__(width)
+        del self.weight
+        self.register_buffer("weight", torch.ones(width), persistent=False)
 
 
 class Conv5(_FlatBlocks):
     """Five blocks conv3x3 without bias - BatchNorm (shift only) - ReLU - dropout - pool, flattened (VERSA).
 
-    149,504 parameters and 256 features at 3x84x84.
+    149,504 parameters and 256 features at 3x84x84. Without dropout ReLU stands after the pooling, as in `ConvBlock`.
     """
 
     def __init__(self, image_shape: tuple[int, ...], width: int = 64, dropout: float = 0.5) -> None:
         blocks: list[nn.Module] = []
         for inputs in (image_shape[0], width, width, width, width):
-            convolution = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
-            nn.init.xavier_normal_(convolution.weight)
-            layers = (convolution, ShiftNorm(width), nn.ReLU(inplace=True), nn.Dropout(dropout), nn.MaxPool2d(2))
-            blocks.append(nn.Sequential(*layers))
+            block = ConvBlock(inputs, width, 0.0, 1, False)
+            convolution, _, pool, activation = block
+            nn.init.xavier_normal_(convolution.weight)  # type: ignore[arg-type]
+            norm = block[1] = ShiftNorm(width)
+            late = (convolution, norm, activation, nn.Dropout(dropout), pool)
+            blocks.append(nn.Sequential(*late) if dropout else block)
         super().__init__(image_shape, blocks)
 
 

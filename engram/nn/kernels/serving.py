@@ -75,9 +75,15 @@ def available(lacking: str) -> bool:
 
 def ordinary(norm: nn.Module) -> TypeGuard[nn.BatchNorm1d | nn.BatchNorm2d]:
     """BatchNorm that trains, with weights, and running statistics that move at a constant rate."""
-    if not isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) or type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d):
-        return False  # a class derived from it has a forward of its own
+    if not isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) or type(norm).forward is not nn.BatchNorm2d.forward:
+        return False  # a class derived from it may have a forward of its own
     return norm.training and norm.affine and norm.track_running_stats and norm.momentum is not None
+
+
+def by_task(norm: nn.Module, images: Tensor) -> bool:
+    """Whether the norm takes each of `n_tasks` tasks, one after the other in the images, by itself."""
+    tasks: int = getattr(norm, "n_tasks", 0)
+    return tasks > 0 and len(images) % tasks == 0 and isinstance(norm.bias, Tensor)
 
 
 def untouched(layers: Sequence[nn.Module]) -> bool:
@@ -132,8 +138,12 @@ def check_shape(name: str, tensor: Tensor, shape: Sequence[int], like: Tensor) -
 
 def settings(norm: nn.Module, activation: nn.Module | float, by: str) -> tuple[Any, ...]:
     """What kernels are told of a BatchNorm and of the activation after it, or its slope; one more batch is counted."""
-    assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d) and norm.num_batches_tracked is not None
     served(by)
-    norm.num_batches_tracked.add_(1)
     slope = activation if isinstance(activation, float) else getattr(activation, "negative_slope", 0.0)  # of a ReLU
+    if not isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):  # `by_task`: nothing is kept
+        shift: Tensor = norm.bias  # type: ignore[assignment]
+        gain = torch.ones_like(shift) if norm.weight is None else norm.weight
+        return gain, shift, torch.zeros_like(shift), torch.ones_like(shift), 0.0, norm.eps, slope
+    assert norm.num_batches_tracked is not None
+    norm.num_batches_tracked.add_(1)
     return norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps, slope

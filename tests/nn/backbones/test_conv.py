@@ -113,6 +113,10 @@ def test_a_norm_without_gain_is_the_ordinary_one_with_gain_one() -> None:
 def test_five_poolings_leave_four_positions_of_a_photograph() -> None:
     assert Conv5((3, 84, 84)).out_shape == (256,) and Conv5((1, 32, 32), width=8).out_shape == (8,)
     assert all(not block[0].bias and block[3].p == 0.5 for block in Conv5((1, 32, 32)).blocks)
+    with_dropout, without = Conv5((1, 32, 32), width=8).eval(), Conv5((1, 32, 32), width=8, dropout=0.0).eval()
+    without.load_state_dict(with_dropout.state_dict())
+    images = torch.randn(2, 1, 32, 32)
+    torch.testing.assert_close(without(images), with_dropout(images))
 
 
 def test_the_map_is_the_vector_before_it_is_flattened() -> None:

@@ -28,15 +28,18 @@ def missing() -> str:
 
 def takes_rows(values: Tensor, norm: nn.Module) -> bool:
     """Whether a training step in float32 on a CPU is under way, with a norm that these kernels know."""
+    return serving.ordinary(norm) and _takes(values, norm)
+
+
+def _takes(values: Tensor, norm: nn.Module) -> bool:
     return (
         serving.in_training()
         and serving.may_serve()
         and values.device.type == "cpu"
         and values.dtype is torch.float32
         and len(values) > 0
-        and serving.ordinary(norm)
         and serving.alike(values, norm)
-        and norm.num_features % LANES == 0
+        and int(norm.num_features) % LANES == 0  # type: ignore[arg-type]
         and not torch.is_autocast_enabled("cpu")
         and serving.available((why := missing()) and f"kernels in C are not used, as {why}: {SLOWER}")
     )
@@ -44,27 +47,33 @@ def takes_rows(values: Tensor, norm: nn.Module) -> bool:
 
 def takes_block(images: Tensor, layers: Sequence[nn.Module]) -> bool:
     """Whether the layers are as they were built, too, and leave something of the images."""
-    convolution = layers[0]
+    convolution, norm = layers[:2]
     if not serving.fits(images, layers) or not serving.untouched(layers):
         return False
+    if not serving.ordinary(norm) and not serving.by_task(norm, images):
+        return False
     leaves = min(images.shape[2:]) + 2 * int(convolution.padding[0]) - 2 > 1  # type: ignore[index]
-    return leaves and serving.alike(images, convolution) and takes_rows(images, layers[1])
+    return leaves and serving.alike(images, convolution) and _takes(images, norm)
 
 
 def conv_block(images: Tensor, layers: Sequence[nn.Module]) -> Tensor:
-    """As `kernels.conv_block`. BatchNorm takes a bias of the convolution away: it moves the running mean only."""
-    from engram.nn.kernels.cpu.functions import NormPool
+    """As `kernels.conv_block`, the tasks of a norm `by_task` one after the other. BatchNorm takes a bias of the
+    convolution away: it moves the running mean only."""
+    from engram.nn.kernels.cpu.functions import NormPool, together
     from engram.nn.kernels.cpu.winograd import convolution
 
     layer, norm, _, activation = layers
     assert isinstance(layer, nn.Conv2d)
     settings = serving.settings(norm, activation, NAME)
+    first = images.shape[1] < LANES and not images.requires_grad and layer.padding == (1, 1)
     try:
-        if images.shape[1] < LANES and not images.requires_grad and layer.padding == (1, 1):
-            return _first_stage(images, layer, settings)
-        return NormPool.apply(convolution(images, layer), layer.bias, *settings)
+        tasks = (images if first else convolution(images, layer)).chunk(getattr(norm, "n_tasks", 1))
+        if first:
+            return together([_first_stage(task, layer, settings) for task in tasks])
+        return together([NormPool.apply(task, layer.bias, *settings) for task in tasks])
     except OverflowError:
-        norm.num_batches_tracked.sub_(1)  # type: ignore[operator]  # counted above, and again below
+        if serving.ordinary(norm) and norm.num_batches_tracked is not None:
+            norm.num_batches_tracked.sub_(1)  # counted above, and again below
         return pytorch.conv_block(images, layers)
 
 

@@ -34,6 +34,11 @@ def channels_last(values: Tensor) -> Tensor:
     return values.permute(0, 2, 3, 1).contiguous()
 
 
+def together(maps: list[Tensor]) -> Tensor:
+    """Maps (n, C, H, W) of several tasks, one after the other; a single one as it is."""
+    return maps[0] if len(maps) == 1 else torch.cat(maps)
+
+
 def refuse_one(count: int) -> None:
     """As PyTorch does: the variance of one value is 0, and what is divided by it is rounding."""
     if count < 2:
