@@ -46,7 +46,7 @@ IMAGES, CLASSES, SHAPE = 448_695, 351, (3, 84, 84)
 DATASET, RECIPES = "tieredimagenet", ("proto_net/tiered_5w1s", "cml_bgnn/tiered_5w1s")
 AT_ONCE = 256
 """pictures that are made at a time"""
-READS, READ_ROWS, READ_SLOTS = 300, 500, 8
+READS, READ_ROWS, READ_SLOTS = 100, 500, 8
 """from the disk alone: how often, rows at random, how many at a time"""
 FEWER = (1, 2, 4)
 """processes that read, before as many as a training has"""
