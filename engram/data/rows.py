@@ -237,8 +237,11 @@ def _answer_all(asked: SimpleQueue[Iterable[Future[Any]]]) -> None:
     while True:
         sentences = [str(error) for part in asked.get() if (error := part.exception())]
         said = (sentences or [""])[0].encode()
-        sys.stdout.buffer.write(len(said).to_bytes(WORD, sys.byteorder) + said)
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.buffer.write(len(said).to_bytes(WORD, sys.byteorder) + said)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            os._exit(0)  # nobody waits for it any more
 
 
 if __name__ == "__main__":

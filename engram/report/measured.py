@@ -82,6 +82,11 @@ class Measured:
         return f"{self.content['device']}{f', load average {load:.1f}' if load > BUSY else ''}"
 
     @property
+    def near(self) -> str:
+        """How much of a store was on the device, where the rest was on disk; "" where that was not tried."""
+        return str(self.setting.get("near", ""))
+
+    @property
     def grown(self) -> Mapping[str, Any]:
         return self.content["growth"][self.row]
 
@@ -131,11 +136,13 @@ STORE_COLUMNS: tuple[Column[Measured], ...] = (
     Column("Step in memory, ms", lambda m: m.stored("memory", "step_ms", 2), right=True),
     Column("From disk, ms", lambda m: m.stored("disk", "step_ms", 2), right=True),
     Column("Disk / memory", lambda m: m.rate(f"{m.row}, disk / memory", 2), right=True),
+    Column("Near", lambda m: m.near, right=True),
     Column("Partly near, ms", lambda m: m.stored("near", "step_ms", 2), right=True),
     Column("Partly near / memory", lambda m: m.rate(f"{m.row}, near / memory", 2), right=True),
     Column("Images of a step", lambda m: m.stored("disk", "images_per_step", 0), right=True),
     Column("Steps", lambda m: m.stored("disk", "steps", 0), right=True),
-    Column("Read for them, GB", lambda m: m.stored("disk", "read_gb", 2), right=True),
+    Column("Read from disk, GB", lambda m: m.stored("disk", "read_gb", 2), right=True),
+    Column("Read, partly near, GB", lambda m: m.stored("near", "read_gb", 2), right=True),
     Column("Resident, MiB", lambda m: m.stored("disk", "resident_mib", 0), right=True),
     Column("Measured", lambda m: m.link),
 )
@@ -150,6 +157,7 @@ def speed_section(name: str, records: Sequence[RunRecord], runs: str, folder: Pa
         return newest_section(folder, "memory_size.*.json", link, memory_table)
     found = _newest(folder, link, *SPEED[name])
     if name == "store":
+        found = _stores(found)
         rows = [replace(m, row=recipe) for m in found for recipe in m.setting["recipes"]]
         return "\n\n".join((Table(STORE_COLUMNS, rows, empty=NOT_MEASURED).markdown(), *map(_of_store, found)))
     rows = [replace(m, row=axis) for m in found for axis in AXES] if name == "growth" else found
@@ -167,13 +175,21 @@ def step_times(folder: Path) -> dict[tuple[str, str], float]:
 
 
 def _newest(folder: Path, link: str, benchmark: str, needed: str) -> list[Measured]:
-    """The last measurement of each recipe on each device; plain steps and features are rows of their own."""
+    """The last measurement of each recipe on each device; plain steps, features, and each size of what was kept near
+    are rows of their own."""
     kept: dict[tuple[str, ...], Measured] = {}
     for content, name in files_of(folder, "*.json"):
         if content.get("benchmark") == benchmark and needed in content:
             measured = Measured(f"[{content['measured'][:10]}]({link}/{name})", content)
-            kept[(measured.recipe, content["device"], measured.setting.get("asked", ""))] = measured
+            told = (measured.setting.get(key, "") for key in ("asked", "near"))
+            kept[(measured.recipe, content["device"], *told)] = measured
     return [kept[key] for key in sorted(kept)]
+
+
+def _stores(found: Sequence[Measured]) -> list[Measured]:
+    """A file for each size that was kept near; one from before there was such, only where no later one replaces it."""
+    later = {m.content["device"] for m in found if m.near}
+    return [m for m in found if m.near or m.content["device"] not in later]
 
 
 def _of_store(measured: Measured) -> str:
@@ -182,7 +198,7 @@ def _of_store(measured: Measured) -> str:
         f"{measured.content['device']}: {setting['n_images']:,} pictures, {setting['store_gb']:.2f} GB, were built in "
         f"{rates['build_s']:.0f} s with {rates['build_resident_mib']:,.0f} MiB resident and opened in "
         f"{rates['open_s']:.3f} s. The disk alone gave {rates['disk_alone_gb_per_s']:.2f} GB/s of single pictures. "
-        f"{f'Near: {near} of the store on the device, the rest on disk. ' if (near := setting.get('near')) else ''}"
+        f"{f'Near: {measured.near} of the store on the device, the rest on disk. ' if measured.near else ''}"
         f"Load average before: {measured.content['load_average']:.1f}."
     )
 

@@ -120,3 +120,15 @@ def test_a_process_that_ends_is_told_and_none_outlives_its_owner(file: RowFile) 
             time.sleep(0.01)
     del readers
     assert all(process.poll() is not None for process in processes)
+
+
+@SHARING
+def test_a_reader_nobody_waits_for_any_more_ends_without_a_word(
+    file: RowFile, capfd: pytest.CaptureFixture[str]
+) -> None:
+    readers = Readers(file, slots=2, rows=4, count=1)
+    (process,) = readers.processes
+    assert process.stdout is not None
+    process.stdout.close()
+    readers.ask(0, np.arange(4))
+    assert process.wait(timeout=20) == 0 and capfd.readouterr().err == ""

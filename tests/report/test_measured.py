@@ -74,7 +74,7 @@ def test_evaluations_from_images_and_from_features(tmp_path: Path) -> None:
 
 def stored(device: str, ratio: bool, day: str = "2026-01-01") -> dict[str, Any]:
     step = {"step_ms": 8.0, "images_per_step": 800, "steps": 2000, "read_gb": 34.5, "resident_mib": 2773.0}
-    recipe = {"disk": step} | ({"memory": {"step_ms": 7.0}, "near": {"step_ms": 7.5}} if ratio else {})
+    recipe = {"disk": step} | ({"memory": {"step_ms": 7.0}, "near": {"step_ms": 7.5, "read_gb": 20.1}} if ratio else {})
     rates = {"build_s": 64.2, "build_resident_mib": 190.0, "open_s": 0.02}
     rates |= {"disk_alone_gb_per_s": 2.5} | ({"a/b, disk / memory": 1.14, "a/b, near / memory": 1.07} if ratio else {})
     setting = {"n_images": 448695, "store_gb": 9.5, "recipes": {"a/b": recipe}} | ({"near": "2GB"} if ratio else {})
@@ -86,15 +86,25 @@ def test_training_from_disk_of_each_device_with_a_sentence_on_its_store(tmp_path
     write(tmp_path, "old", **stored("H200", True))
     write(tmp_path, "new", **stored("H200", True, "2026-01-02"))
     write(tmp_path, "c", **stored("cpu", False))
+    write(tmp_path, "before", **stored("H200", False))
     _, _, gpu, cpu, _, first, _, second = speed_section("store", [], "runs", tmp_path).splitlines()
     link = "[2026-01-02](speed/new.json)"
-    assert gpu == f"| `a/b` | H200 | 7.00 | 8.00 | 1.14 | 7.50 | 1.07 | 800 | 2,000 | 34.50 | 2,773 | {link} |"
-    assert cpu == "| `a/b` | cpu |  | 8.00 |  |  |  | 800 | 2,000 | 34.50 | 2,773 | [2026-01-01](speed/c.json) |"
+    step = "800 | 2,000 | 34.50"
+    assert gpu == f"| `a/b` | H200 | 7.00 | 8.00 | 1.14 | 2GB | 7.50 | 1.07 | {step} | 20.10 | 2,773 | {link} |"
+    assert cpu == f"| `a/b` | cpu |  | 8.00 |  |  |  |  | {step} |  | 2,773 | [2026-01-01](speed/c.json) |"
     assert first.startswith(
         "H200: 448,695 pictures, 9.50 GB, were built in 64 s with 190 MiB resident and opened in 0.020"
     )
     assert "Near: 2GB of the store on the device, the rest on disk." in first and "Near" not in second
     assert second.startswith("cpu: ") and "2.50 GB/s" in second
+
+
+def test_each_size_that_was_kept_near_has_its_rows(tmp_path: Path) -> None:
+    more = stored("H200", True)
+    write(tmp_path, "less", **stored("H200", True))
+    write(tmp_path, "more", **more | {"setting": more["setting"] | {"near": "4GB"}})
+    rows = [line for line in speed_section("store", [], "runs", tmp_path).splitlines() if line.startswith("| `a/b`")]
+    assert [row.split(" | ")[5] for row in rows] == ["2GB", "4GB"]
 
 
 def test_a_memory_of_several_sizes() -> None:
