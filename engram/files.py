@@ -4,6 +4,7 @@ where checkpoints lie: in a person's folders, or in the box that comes with the 
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import stat
@@ -21,6 +22,10 @@ UNPACKING = (zipfile.BadZipFile, zlib.error, NotImplementedError, tokenize.Token
 """what a damaged archive, or the header of an array, raises beside OSError and ValueError"""
 MOST_BYTES = 256 * 2**20
 """of a file that is read whole: no picture, list or record comes near"""
+SQUEEZED = ".gz"
+"""ends the name of a gzip file"""
+TIMES = 64
+"""what such a file may stand for: a few bytes could stand for gigabytes"""
 
 
 def open_regular(path: Path) -> IO[bytes]:
@@ -39,6 +44,25 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size} bytes where {most} are admitted", str(path))
         return stream.read(size)  # not ``most``: room is made for as much as is asked for
+
+
+def read_squeezed(path: Path, most: int = MOST_BYTES) -> bytes:
+    """What a gzip file stands for; ValueError where that is damaged, cut short, or more than `TIMES` what it has."""
+    held = read_bytes(path, most)
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        data = unpacking.decompress(held, TIMES * len(held))
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not unpacking.eof or unpacking.unused_data:
+        raise ValueError(f"its {len(held)} bytes are no whole gzip file, or stand for more than {TIMES} times as many")
+    return data
+
+
+def squeezed(data: bytes) -> bytes:
+    """As a gzip file, the same whenever it is made; empty where `read_squeezed` would refuse it, or it does not pay."""
+    small = gzip.compress(data, mtime=0)
+    return small if len(small) < len(data) <= TIMES * len(small) else b""
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
 import pytest
 
 from engram.errors import EngramError
-from engram.files import WEIGHTS, check_overwritable, located, model_folder, read_bytes, read_json, remove_own
+from engram.files import (
+    TIMES,
+    WEIGHTS,
+    check_overwritable,
+    located,
+    model_folder,
+    read_bytes,
+    read_json,
+    read_squeezed,
+    remove_own,
+    squeezed,
+)
 from engram.models.checkpoint import load
 
 
@@ -23,6 +35,17 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
             read_bytes(tmp_path / name)
     with pytest.raises(OSError, match="it has 5 bytes where 4 are admitted"):
         read_bytes(tmp_path / "file", 4)
+
+
+def test_a_squeezed_file_stands_for_so_much_and_no_more(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 40
+    file = tmp_path / "a.gz"
+    file.write_bytes(squeezed(data))
+    assert read_squeezed(file) == data and len(squeezed(data)) < len(data) and squeezed(data) == squeezed(data)
+    assert squeezed(b"1") == b"" and squeezed(bytes(2**20)) == b""  # larger than it was; more times than is read
+    file.write_bytes(gzip.compress(bytes(2**20)))
+    with pytest.raises(ValueError, match=f"no whole gzip file, or stand for more than {TIMES} times as many"):
+        read_squeezed(file)
 
 
 def test_json_nested_without_end_is_told(tmp_path: Path) -> None:

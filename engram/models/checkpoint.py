@@ -2,7 +2,8 @@
 
 A run folder holds the newest ``step-00001000`` and the best on validation ``best-00000800``. Each has
 ``weights.safetensors``, ``optimiser.safetensors``, ``random.safetensors`` and ``state.json`` (`RunState`); a run with a
-moving average of its weights also ``average.safetensors``, whose count of steps is the iteration.
+moving average of its weights also ``average.safetensors``, whose count of steps is the iteration. In a packed
+checkpoint they are gzip files, ``weights.safetensors.gz``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 
 from engram import spellings
 from engram.errors import EngramError
-from engram.files import located, read_bytes, read_versioned
+from engram.files import SQUEEZED, located, read_bytes, read_squeezed, read_versioned, squeezed
 from engram.models.build import PREFIX, build_method, check_code
 from engram.models.run_folder import (
     FOLDER,
@@ -81,9 +82,11 @@ class Checkpoint:
     ) -> dict[str, Tensor]:
         """The tensors of one part, checked against the digest they were written with; ``weights`` are those chosen."""
         part = self.weights_part(which_weights) if part == "weights" else part
-        path = self.folder / f"{part}.safetensors"
+        path, read = self.folder / f"{part}.safetensors", read_bytes
+        if not path.exists() and (small := path.with_name(path.name + SQUEEZED)).exists():
+            path, read = small, read_squeezed
         try:
-            data = read_bytes(path, MOST_BYTES)
+            data = read(path, MOST_BYTES)
             expected = self.state.digests.get(part)
             if expected and hashlib.sha256(data).hexdigest() != expected:
                 raise EngramError(f"{path} is damaged ({len(data)} bytes, not those written): {way_out(self.folder)}")
@@ -114,11 +117,17 @@ def whole(checkpoint: Checkpoint) -> Iterator[None]:
         ) from error
 
 
-def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, Tensor]], best: bool = False) -> Path:
+def save(
+    run_folder: Path,
+    state: RunState,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    best: bool = False,
+    squeeze: bool = False,
+) -> Path:
     """Write ``step-<iteration>`` (and ``best-<iteration>``), then remove the ones they replace; all or nothing.
 
-    ``tensors`` has the keys of `PARTS`, and ``average`` where there is one. Whatever fails, the checkpoint written
-    before stays as it was.
+    ``tensors`` has the keys of `PARTS`, and ``average`` where there is one. ``squeeze`` takes time and saves room.
+    Whatever fails, the checkpoint written before stays as it was.
     """
     temporary, linked = run_folder / ".saving", run_folder / ".saving-best"
     step = run_folder / f"step-{state.iteration:08d}"
@@ -131,7 +140,8 @@ def save(run_folder: Path, state: RunState, tensors: Mapping[str, Mapping[str, T
             copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in values.items()}
             data = tensors_to_bytes(copies)
             digests[part] = hashlib.sha256(data).hexdigest()
-            _write(temporary / f"{part}.safetensors", data)
+            small = squeezed(data) if squeeze else b""
+            _write(temporary / f"{part}.safetensors{SQUEEZED if small else ''}", small or data)
         text = json.dumps({**asdict(state), "digests": digests}, indent=1)
         _write(temporary / "state.json", text.encode())
         if best:  # first, so that no step folder ever speaks of a best one that is not there

@@ -1,4 +1,4 @@
-"""The best weights of a run in half precision or eight bits and without the optimiser: small enough to share."""
+"""The best weights of a run in half precision or eight bits, squeezed, without the optimiser: small enough to share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engram.errors import EngramError
 from engram.machine.interruptions import RunLock
 from engram.models.build import PREFIX, build_method
 from engram.models.checkpoint import Checkpoint, RunState, WhichWeights, check_fit, load, save
-from engram.models.run_folder import Bits, refuse_run, rounded
+from engram.models.run_folder import FORMAT_VERSION, Bits, refuse_run, rounded
 
 
 def pack(run: Path, out: Path, bits: Bits = 16) -> Path:
@@ -27,8 +27,9 @@ def write_packed(state: RunState, weights: dict[str, Tensor], out: Path, bits: B
     if bits:
         weights = rounded(weights, bits)
     state = replace(state, optimiser={}, numpy_generator={}, window={}, chosen="weights", digests={})
+    state = replace(state, format_version=FORMAT_VERSION)
     with RunLock(out):
-        return save(out, state, {"weights": weights, "optimiser": {}, "random": {}})
+        return save(out, state, {"weights": weights, "optimiser": {}, "random": {}}, squeeze=True)
 
 
 def attach(head: Path, encoder: Path, out: Path, half: bool = True) -> Path:

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from engram.errors import EngramError
-from engram.files import remove_own
+from engram.files import SQUEEZED, remove_own
 from engram.ledger import software_versions
 from engram.protocol import Protocol
 from engram.structure import check_types, structure
 
-OWN = ("*.safetensors", "state.json")
+OWN = ("*.safetensors", f"*.safetensors{SQUEEZED}", "state.json")
 """files of a checkpoint; no other is ever deleted"""
 FOLDER = re.compile(r"(step|best)-(\d{8,})")
 
@@ -92,8 +92,8 @@ def way_out(folder: Path) -> str:
     return f"use {others[0]} instead" if others else "copy it again from its source, or train again"
 
 
-FORMAT_VERSION = 2
-"""2: the weights may be those of a moving average"""
+FORMAT_VERSION = 3
+"""2: the weights may be those of a moving average; 3: files of tensors may be squeezed"""
 LARGEST, MOST_NUMBERS = 2**62, 2**24
 """of an iteration; of one image or one row of features"""
 Chosen = Literal["weights", "average"]
@@ -133,7 +133,7 @@ class RunState:
     processes: int = 1
     """that made the run together"""
     digests: dict[str, str] = field(default_factory=dict)
-    """sha256 of each safetensors file"""
+    """sha256 of each safetensors file, before it was squeezed"""
     engram_version: str = field(default_factory=lambda: software_versions()["engram"])
     format_version: int = FORMAT_VERSION
 

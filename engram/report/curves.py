@@ -19,6 +19,7 @@ from engram.report.cells import CellMap, Filled
 from engram.report.figures import PositionCurve, band, in_percent, look_of, name_lines
 from engram.report.svg import DASHES, INK, MARKERS, SERIES, TEXT_SIZE, new_figure, style_axes, to_svg
 from engram.report.systems import VARIANTS
+from engram.report.verdicts import like_paper
 from engram.studies.schema import Study
 
 SIZE = (520, 190)
@@ -40,10 +41,11 @@ def validation(cell: Filled) -> np.ndarray:
 
 
 def system_curves(study: Study, cells: CellMap) -> dict[str, list[Filled]]:
-    """Method -> each cell of it that has a published figure and a record of its training."""
+    """Method -> each cell of it that has a published figure and a record of its training: the run that is judged, which
+    may be of another recipe than the cell shows."""
     found: dict[str, list[Filled]] = {}
     for row, cell in study.cells():
-        filled = cells[row.label, cell.column]
+        filled = like_paper(cells[row.label, cell.column])
         if not filled.answers or not cell.paper or row.label in VARIANTS or filled.recipe is None:
             continue
         curves = filled.first[0].trainer.curves

@@ -43,6 +43,7 @@ from engram.ledger.per_task import write_tasks
 from engram.ledger.records import Evaluation, readable
 from engram.models.checkpoint import Checkpoint, load, load_method
 from engram.models.features import open_stores, write_features
+from engram.models.packing import pack
 from engram.protocol import Protocol
 from engram.recipes import check_recipe, load_recipe, recipe_text
 from engram.studies.schema import STUDIES_FOLDER, load_study
@@ -85,6 +86,7 @@ def runs(root: Path) -> dict[str, Kind]:
     step = load(root / "run", "last").folder
     boxed = shutil.copytree(WEIGHTS / "proto_net.glyphs_drawings", root / "boxed")
     weights = next(boxed.rglob("weights.safetensors"))
+    packed = pack(root / "run", root / "packed", 8)
 
     def restore(path: Path) -> None:
         checkpoint = load(step)
@@ -94,7 +96,7 @@ def runs(root: Path) -> dict[str, Kind]:
         load_method(unsealed, torch.device("cpu"))
 
     def answer(path: Path) -> None:
-        load_method(load(boxed), torch.device("cpu"))
+        load_method(load(path.parent), torch.device("cpu"))
 
     result = answered(np.full(len(STORE.class_sizes), 0.5))
     AsItCame(root / "run").is_beaten(result, STORE, held=True)
@@ -105,6 +107,7 @@ def runs(root: Path) -> dict[str, Kind]:
             root / "run" / AS_IT_CAME, lambda path: AsItCame(path.parent).is_beaten(result, STORE, held=False)
         ),
         "box, weights.safetensors": Kind(weights, answer),
+        "packed, weights.safetensors.gz": Kind(packed / "weights.safetensors.gz", answer),
         "box, state.json": Kind(weights.with_name("state.json"), answer),
     }
 

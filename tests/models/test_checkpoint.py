@@ -173,7 +173,7 @@ def test_newer_format_other_method_and_broken_state(run: Path) -> None:
     state = run / "step-00000004" / "state.json"
     raw = json.loads(state.read_text())
     state.write_text(json.dumps(raw | {"format_version": 7}))
-    with pytest.raises(EngramError, match="has format version 7 but this Engram reads up to 2: update Engram"):
+    with pytest.raises(EngramError, match="has format version 7 but this Engram reads up to 3: update Engram"):
         load(run, "last")
     for text in ("{", "[]", "{}", json.dumps({k: v for k, v in raw.items() if k != "iteration"})):
         state.write_text(text)

@@ -44,6 +44,15 @@ def test_rows_of_one_system_share_a_drawing_and_a_published_figure_stands_once(t
     assert {"CML-BGNN, 1-shot", "CML-BGNN, class order, 1-shot"} <= set(words)
 
 
+def test_the_curve_is_of_the_run_that_is_judged(tmp_path: Path) -> None:
+    add_record(tmp_path, "versa/mini_5w1s_frozen", 0.6, number=1)  # what the clean column shows
+    run = add_record(tmp_path, recipe := "versa/mini_5w1s_reference_distilled_16k", 0.5, number=2)
+    asked = {"n_query": 1, "batch_norm": "task"}
+    add_record(tmp_path, recipe, 0.5, ask=asked, number=3, trained_by=run.run_id)
+    (curve,) = Book(tmp_path).curves["versa"]
+    assert curve.first[0].trainer.recipe_name == recipe
+
+
 def test_a_long_curve_is_thinned_and_a_drawing_stays_small(tmp_path: Path) -> None:
     looks = list(range(1, 301))
     curves = {"iteration": looks, "validation_accuracy": [0.5] * 300, "validation_interval": [0.01] * 300}
