@@ -170,7 +170,7 @@ def test_damaged_checkpoints(project: Project) -> None:
     assert "is not the state of a checkpoint" in refused(project, "bench", "run")
     state.write_text(json.dumps(json.loads(text) | {"format_version": 9}))
     assert refused(project, "bench", "run") == (
-        f"{state.relative_to(project.root)} has format version 9 but this Engram reads up to 2: update Engram"
+        f"{state.relative_to(project.root)} has format version 9 but this Engram reads up to 3: update Engram"
     )
 
 

@@ -2,8 +2,7 @@
 
 A run folder holds the newest ``step-00001000`` and the best on validation ``best-00000800``. Each has
 ``weights.safetensors``, ``optimiser.safetensors``, ``random.safetensors`` and ``state.json`` (`RunState`); a run with a
-moving average of its weights also ``average.safetensors``, whose count of steps is the iteration. In a packed
-checkpoint they are gzip files, ``weights.safetensors.gz``.
+moving average of its weights also ``average.safetensors``, whose count of steps is the iteration. Packed: ``*.gz``.
 """
 
 from __future__ import annotations
@@ -50,6 +49,8 @@ from engram.types import Method
 MOST_BYTES = 8 * 2**30
 """of a file of tensors"""
 PARTS = ("weights", "optimiser", "random")
+Tensors = Mapping[str, Mapping[str, Tensor]]
+"""by part, those of `PARTS` and ``average`` where there is one, and by name"""
 WhichWeights = Literal["chosen", "last", "average"]
 """what validation chose, those of the last step, or their moving average"""
 
@@ -117,17 +118,10 @@ def whole(checkpoint: Checkpoint) -> Iterator[None]:
         ) from error
 
 
-def save(
-    run_folder: Path,
-    state: RunState,
-    tensors: Mapping[str, Mapping[str, Tensor]],
-    best: bool = False,
-    squeeze: bool = False,
-) -> Path:
+def save(run_folder: Path, state: RunState, tensors: Tensors, best: bool = False, squeeze: bool = False) -> Path:
     """Write ``step-<iteration>`` (and ``best-<iteration>``), then remove the ones they replace; all or nothing.
 
-    ``tensors`` has the keys of `PARTS`, and ``average`` where there is one. ``squeeze`` takes time and saves room.
-    Whatever fails, the checkpoint written before stays as it was.
+    ``squeeze`` takes time and saves room. Whatever fails, the checkpoint written before stays as it was.
     """
     temporary, linked = run_folder / ".saving", run_folder / ".saving-best"
     step = run_folder / f"step-{state.iteration:08d}"

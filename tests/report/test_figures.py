@@ -94,9 +94,12 @@ def test_positions_and_reliability_come_from_the_first_seed(tmp_path: Path) -> N
     cells = cells_of(tmp_path, "order_leak")
     (curve,) = position_curves(load_study("order_leak"), cells)
     metrics = record.evaluations[0].metrics
-    assert curve.label == "trained and tested in class order" and curve.accuracy == metrics["accuracy_by_position"]
+    assert curve.label == "trained and tested in class order"
+    assert curve.accuracy == pytest.approx(metrics["accuracy_by_position"])
     (first, *_) = reliability_curves([cell for cell in cells.values() if cell.answers])
-    assert first.ece == metrics["ece"] and first.confidence == metrics["reliability"]["confidence"]
+    assert first.ece == pytest.approx(metrics["ece"]) and first.confidence == pytest.approx(
+        metrics["reliability"]["confidence"]
+    )
 
 
 TOGETHER = (

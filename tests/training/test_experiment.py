@@ -179,7 +179,7 @@ def test_a_full_disk_costs_the_per_task_results_and_not_the_record(
     monkeypatch.setattr("engram.evaluation.evaluate.write_tasks", full)
     run = go(tmp_path, note="a note")
     record = read_record(run.record_file)
-    assert record.status == "finished" and record.accuracy == run.results[0].accuracy
+    assert record.status == "finished" and record.accuracy == pytest.approx(run.results[0].accuracy)
     assert [e.tasks_file for e in record.evaluations] == ["", ""]
     assert record.note.startswith("a note; the per-task results") and "No space left on device" in record.note
     assert not list((tmp_path / "results/tasks").iterdir())
