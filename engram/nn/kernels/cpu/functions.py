@@ -121,7 +121,10 @@ class _Statistics:
 
 
 class NormPool(torch.autograd.Function):
-    """leaky(maxpool2(BatchNorm(x + bias))); ``bias`` (C,) or None. (n, C, H, W) -> (n, C, H // 2, W // 2)"""
+    """leaky(maxpool2(BatchNorm(x + bias))); ``bias`` (C,) or None. (n, C, H, W) -> (n, C, H // 2, W // 2)
+
+    ``x`` is a map that only this layer reads: the largest of a step, so its gradient takes its place.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, *norm: Any) -> Tensor:
@@ -136,20 +139,22 @@ class NormPool(torch.autograd.Function):
         place = out.new_empty(out.shape, dtype=torch.uint8)
         call("pool_forward", x, statistics.scale, statistics.shift, out, place, sizes=sizes)
         ctx.save_for_backward(x, out, place)
-        ctx.sizes, ctx.statistics = sizes, statistics
+        ctx.sizes, ctx.statistics, ctx.spent = sizes, statistics, False
         return out.permute(0, 3, 1, 2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, out, place = ctx.saved_tensors
+        if ctx.spent:
+            raise RuntimeError("a map was written over by its gradient: go back through these layers once")
+        ctx.spent = True
         grad, partial = channels_last(gradients[0]), ctx.sizes.sums(2, x.shape[3])
         call("pool_sums", x, out, place, grad, ctx.statistics.mean.float(), partial, sizes=ctx.sizes)
         for_gamma, for_beta, slant, offset = ctx.statistics.slopes(partial)
-        for_x = torch.empty_like(x)
-        call("pool_backward", x, out, place, grad, ctx.statistics.scale, slant, offset, for_x, sizes=ctx.sizes)
+        call("pool_backward", x, out, place, grad, ctx.statistics.scale, slant, offset, x, sizes=ctx.sizes)
         for_bias = None if ctx.bias is None else torch.zeros_like(ctx.bias)
-        return for_x.permute(0, 3, 1, 2), for_bias, for_gamma, for_beta, *[None] * 5
+        return x.permute(0, 3, 1, 2), for_bias, for_gamma, for_beta, *[None] * 5
 
 
 class NormRows(torch.autograd.Function):

@@ -48,6 +48,15 @@ def test_a_stage_is_its_modules(shape: tuple[int, ...], padding: int, wants_grad
     assert_near(outcome(fast, gradient, block, mine), outcome(plain(exact), gradient, plain, exact), 1e-4)
 
 
+def test_a_map_gives_its_place_to_its_gradient_and_is_not_asked_twice() -> None:
+    block, images = ConvBlock(16, 32, 0.2, 1, False), torch.randn(6, 16, 8, 8)
+    with kernels.training():
+        total = block(images).square().sum()
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="a map was written over by its gradient: go back through these layers once"):
+        total.backward()
+
+
 @pytest.mark.parametrize("gain", [False, True])
 @pytest.mark.parametrize(("colours", "wants_gradient"), [(3, False), (16, True)])
 def test_a_stage_whose_tasks_are_normalised_by_themselves_is_its_modules(
