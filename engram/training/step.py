@@ -54,13 +54,15 @@ class Update:
 
         self.held = False
 
-    def hold(self, held: bool) -> None:
-        """The backbone stays as it is while ``held``: without gradients its weights are passed over."""
-        if held != self.held:
+    def hold(self, held: bool) -> bool:
+        """The backbone stays as it is while ``held``: without gradients its weights are passed over. Whether that is
+        new: steps then consist of something else than before."""
+        if new := held != self.held:
             self.held = held
             for parameter in {*self.method.backbone.parameters()} & {*self.parameters}:
                 parameter.requires_grad_(not held)
             self.method.backbone.train(not held)
+        return new
 
     def __call__(self, batch: TrainBatch) -> Losses:
         return processes.told(self.pieces(batch))
@@ -120,7 +122,7 @@ WARM_UP = 3
 
 
 class Stepper:
-    """Makes the steps of a run: from the fourth on, on a GPU, by replaying a captured one.
+    """Makes the steps of a run: from the fourth of a kind on, on a GPU, by replaying a captured one.
 
     ``fallback`` says why steps are not captured, where that was wanted; it is empty while they are or will be.
     """
@@ -132,16 +134,23 @@ class Stepper:
             self._give_up("its sizes are drawn anew for every step")
         elif captured and not update.method.capturable:
             self._give_up("it calls a library that cannot be captured")
-        self.steps = 0
+        self.steps = self.alike = 0
+        """made in all, and since `begin_anew`"""
         self.graph: _Graph | None = None
         self.side = torch.cuda.Stream(source.device) if self.captured else None
 
+    def begin_anew(self) -> None:
+        """The coming steps consist of something else: made one operation at a time first, then captured."""
+        if self.graph is not None:
+            torch.cuda.synchronize(self.source.device)  # replays of it may still be under way
+        self.alike, self.graph = 0, None
+
     def __call__(self, progress: float) -> Losses:
-        self.steps += 1
+        self.steps, self.alike = self.steps + 1, self.alike + 1
         if self.steps == 2:  # some methods begin with what their first batch shows them, each process with its share
             processes.copy_from_first(list(self.update.method.state_dict().values()))
         lists = self.source.draw_lists()
-        if self.captured and self.steps > WARM_UP and self.graph is None:
+        if self.captured and self.alike > WARM_UP and self.graph is None:
             self._capture(lists)
         if self.graph is not None:
             return self.graph.replay(lists, progress)

@@ -49,7 +49,7 @@ class Trainer:
         self.shares = share_out(recipe, self.method)
         if self.settings.freeze_backbone:
             self.method.backbone.requires_grad_(False)
-        self.captured = device.type == "cuda" and not running.plain and not self.settings.head_first
+        self.captured = device.type == "cuda" and not running.plain
         self.update = Update(self.method, self.settings, device, self.captured, running.micro_batch)
         self.protocol = training_protocol(recipe).for_store(stores["train"])
         check_ranges(stores["train"], self.protocol, training_ranges(recipe))
@@ -120,7 +120,8 @@ class Trainer:
     def step(self, progress: float) -> None:
         """One update. Nothing here waits for the device."""
         settings = self.settings
-        self.update.hold(progress < settings.head_first)
+        if self.update.hold(progress < settings.head_first):
+            self.stepper.begin_anew()
         factor = learning_rate_factor(settings, self.iteration, progress)
         self.learning_rate = settings.learning_rate * factor
         for optimiser in self.update.optimisers:

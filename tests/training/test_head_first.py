@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from drawn import class_folders
@@ -21,6 +23,8 @@ from engram.models.checkpoint import load
 from engram.recipes import Recipe, check_recipe, load_recipe
 from engram.training import choosing
 from engram.training.experiment import train
+from engram.training.step import Losses, Stepper
+from engram.training.trainer import Trainer
 
 HALF = changed(STAGE_ONE, {"head_first": 0.5, "iterations": 8, "schedule": "constant", "validate_every": 8})
 KINDS = tuple(["bolt", "nut", "washer", "screw", "hook", "ring", "pin", "clip", "cap"])
@@ -42,6 +46,56 @@ def test_the_backbone_waits_for_the_head(tmp_path: Path) -> None:
         assert not torch.equal(head, fresh["head.weight"])
     assert outcome.curves["iteration"] == [4, 5]
     assert outcome.training["frozen_accuracy"] == outcome.curves["validation_accuracy"][0]
+
+
+class Captured:
+    """In the place of a captured step: it is made, and the graph it belongs to is noted."""
+
+    def __init__(self, trainer: Trainer, seen: list[Any]) -> None:
+        self.trainer, self.seen = trainer, seen
+
+    def replay(self, lists: dict[str, np.ndarray], progress: float) -> Losses:
+        self.seen.append((self, self.trainer.update.held))
+        source = self.trainer.source
+        return self.trainer.update(source.assemble(source.placed(lists), progress))
+
+
+def test_a_step_is_captured_anew_when_the_wait_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    trainer: Trainer
+
+    def capture(stepper: Stepper, lists: object) -> None:
+        stepper.graph = Captured(trainer, seen)  # type: ignore[assignment]
+
+    monkeypatch.setattr(Stepper, "_capture", capture)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    ends = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        trainer = Trainer(HALF, make_stores(), tmp_path, torch.device("cpu"))
+        trainer.begin(resume=False)
+        trainer.stepper.captured = captured
+        for step in range(12):
+            trainer.step(0.0 if step < 5 else 0.6)
+        ends.append(trainer.method.state_dict())
+    graphs, held = zip(*seen, strict=True)
+    assert held == (True,) * 2 + (False,) * 4  # three of each kind are made one operation at a time
+    assert len({id(graph) for graph in graphs[:2]}) == len({id(graph) for graph in graphs[2:]}) == 1
+    assert graphs[0] is not graphs[-1]
+    assert [name for name, value in ends[0].items() if not torch.equal(value, ends[1][name])] == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="steps are captured on a GPU alone")
+def test_captured_on_both_sides_of_the_wait(tmp_path: Path) -> None:
+    trainer = Trainer(HALF, make_stores(), tmp_path, torch.device("cuda"))
+    trainer.begin(resume=False)
+    for progress, moves in ((0.0, False), (0.6, True)):
+        before = {name: value.clone() for name, value in trainer.method.backbone.state_dict().items()}
+        for _ in range(6):
+            trainer.step(progress)
+        assert trainer.stepper.graph is not None
+        after = trainer.method.backbone.state_dict()
+        assert all(torch.equal(value, after[name]) for name, value in before.items()) is not moves
 
 
 @pytest.mark.parametrize("stop", [2, 6])
