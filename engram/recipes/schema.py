@@ -19,7 +19,7 @@ LATER = {"backbone_weights", "betas", "class_batch", "freeze_backbone", "milesto
 LATER |= {"train_classes"}
 LATER |= {"stream_length_range", "pool_range", "n_query_range", "select_on_test", "validation_queries", "norm_start"}
 LATER |= {"query_balance", "dirichlet_alpha", "average", "crop_area", "crop_aspect", "teacher"}
-LATER |= {"image_size", "crop", "head_first", "batch_norm_sync", "resume_with"}
+LATER |= {"image_size", "crop", "head_first", "start_head", "batch_norm_sync", "resume_with"}
 LATER |= {*LATER_OF_PROTOCOLS}
 """keys that came after the first runs: left out of a digest at their declared default, so that it stays the same"""
 SCHEDULE = ("schedule", "schedule_step", "schedule_factor", "milestones", "milestone_factors")
@@ -103,6 +103,8 @@ class TrainSettings:
     """queries per class in validation; 0 = the first of [test] n_query. More of them choose weights by less chance."""
     freeze_backbone: bool = False
     """the backbone stays as it is, in evaluation mode; the rest is trained"""
+    start_head: bool = False
+    """the head of the run that [backbone] weights names is taken over too, from a method with a head of the same shape"""
     head_first: float = 0.0
     """share of the schedule for which the backbone stays as it is while the head finds its place; then both learn"""
     teacher: str = ""

@@ -17,6 +17,7 @@ from engram.models.checkpoint import Checkpoint
 from engram.recipes import Recipe, maker_of
 from engram.types import Method
 
+HEAD = "head."
 SCALE = "scale"
 """what a cosine classifier calls the factor of its logits, where it is learnt"""
 
@@ -58,7 +59,22 @@ def start_backbone(method: Method, recipe: Recipe) -> str:
             f"'{asked}': use '{started}'"
         )
     checkpoints.load_backbone(method, found, recipe.backbone)
+    if recipe.train.start_head:
+        start_head(method, found, recipe)
     return found.digest()
+
+
+def start_head(method: Method, found: Checkpoint, recipe: Recipe) -> None:
+    """Copy the head beside that backbone: where both methods adapt the same kind, such as MAML and its kin."""
+    theirs, own = (
+        {name: value for name, value in tensors.items() if name.startswith(HEAD)}
+        for tensors in (found.tensors("weights"), method.state_dict())
+    )
+    for who, given in ((found.recipe.method, theirs), (recipe.method, own)):
+        if not given:
+            raise EngramError(f"{recipe.name} [train] start_head: {who} has no head to take over, leave it out")
+    checkpoints.check_fit(own, theirs, f"the head in {found.folder} does not fit that of {recipe.name}")
+    method.load_state_dict(theirs, strict=False)
 
 
 def start_base_classes(method: Method, recipe: Recipe, maker: str) -> str:
