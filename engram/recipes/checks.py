@@ -72,8 +72,8 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         raise EngramError(f"{where} [train]: head_first = {train.head_first} but it lies from 0 (none) to below 1")
     if train.start_head and recipe.backbone_weights in ("", "imagenet"):
         raise EngramError(
-            f"{where} [train]: start_head takes over the head of an earlier run but [backbone] weights names "
-            f"{'no run' if not recipe.backbone_weights else 'a package'}: name its folder there, or leave start_head out"
+            f"{where} [train]: start_head takes over the head of an earlier run but [backbone] weights = "
+            f"'{recipe.backbone_weights}' is none: name its folder there, or leave start_head out"
         )
     if not 0 <= train.average < 1:
         raise EngramError(f"{where} [train]: average = {train.average} but it lies from 0 (none) to below 1")

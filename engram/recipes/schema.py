@@ -104,7 +104,7 @@ class TrainSettings:
     freeze_backbone: bool = False
     """the backbone stays as it is, in evaluation mode; the rest is trained"""
     start_head: bool = False
-    """the head of the run that [backbone] weights names is taken over too, from a method with a head of the same shape"""
+    """the head of the run that [backbone] weights names is taken over too, as MAML and its kin have the same"""
     head_first: float = 0.0
     """share of the schedule for which the backbone stays as it is while the head finds its place; then both learn"""
     teacher: str = ""

@@ -30,6 +30,8 @@ def start(method: Method, recipe: Recipe, store: Store) -> dict[str, str]:
     taken = {}
     if recipe.backbone_weights and len(store.image_shape) > 1:
         taken["weights"] = start_backbone(method, recipe)
+    if recipe.train.start_head:
+        start_head(method, recipe)
     if digest := start_base_classes(method, recipe, store.maker):
         taken["base_classes"] = digest
     return taken
@@ -59,20 +61,19 @@ def start_backbone(method: Method, recipe: Recipe) -> str:
             f"'{asked}': use '{started}'"
         )
     checkpoints.load_backbone(method, found, recipe.backbone)
-    if recipe.train.start_head:
-        start_head(method, found, recipe)
     return found.digest()
 
 
-def start_head(method: Method, found: Checkpoint, recipe: Recipe) -> None:
-    """Copy the head beside that backbone: where both methods adapt the same kind, such as MAML and its kin."""
+def start_head(method: Method, recipe: Recipe) -> None:
+    """Copy the head beside the backbone that a run starts from: MAML and its kin have the same kind."""
+    found = _backbone_of(recipe)
     theirs, own = (
         {name: value for name, value in tensors.items() if name.startswith(HEAD)}
         for tensors in (found.tensors("weights"), method.state_dict())
     )
-    for who, given in ((found.recipe.method, theirs), (recipe.method, own)):
-        if not given:
-            raise EngramError(f"{recipe.name} [train] start_head: {who} has no head to take over, leave it out")
+    if not (theirs and own):
+        lacking = recipe.method if theirs else found.recipe.method
+        raise EngramError(f"{recipe.name} [train] start_head: {lacking} has no head to take over, leave it out")
     checkpoints.check_fit(own, theirs, f"the head in {found.folder} does not fit that of {recipe.name}")
     method.load_state_dict(theirs, strict=False)
 

@@ -30,6 +30,10 @@ CROPPED = {"dataset": "glyphs", "augmentation": "standard"}
             r"crop_area = \[0.2, 1.0\] but augmentation 'affine' draws no such window: set it to 'standard'",
         ),
         ({"train": {"iterations": 10, "sequences": 1, "betas": [0.5]}}, r"betas = \[0.5\] but it takes two numbers"),
+        (
+            {"train": {"iterations": 9, "sequences": 1, "start_head": True}},
+            r"\[backbone\] weights = '' is none",
+        ),
         ({"train": {"iterations": 9, "sequences": 1, "average": 1.0}}, "average = 1.0 but it lies from 0"),
         ({"train": {"iterations": 9, "sequences": 1, "average": -0.1}}, "average = -0.1 but it lies from 0"),
         ({"train": {"iterations": 9, "sequences": 1, "average": float("nan")}}, "average = nan but it lies from 0"),

@@ -72,6 +72,32 @@ def test_a_learner_that_normalises_by_the_images_at_hand_starts_from_the_backbon
         go(tmp_path / "without", replace(recipe, method="meta_sgd"))  # gains, and no chain of blocks to take them
 
 
+def test_a_head_is_taken_over_where_it_is_asked_for_and_fits(tmp_path: Path) -> None:
+    """A rate of 0 leaves it as it came; without the key it is drawn from the seed."""
+    still = {"iterations": 1, "learning_rate": 0.0, "optimiser": "sgd", "weight_decay": 0.0}
+    learner = changed(train=still | {"seed": 5}, method="reptile", method_settings={"n_way": 3})
+    go(tmp_path / "first", replace(learner, train=replace(learner.train, seed=6)))
+    theirs = load(tmp_path / "first", "best").tensors("weights")["head.weight"]
+    recipe = changed(learner, backbone_weights=str(tmp_path / "first"))
+    go(tmp_path / "without", recipe)
+    assert not torch.equal(load(tmp_path / "without").tensors("weights")["head.weight"], theirs)
+    go(tmp_path / "with", changed(recipe, {"start_head": True}))
+    assert torch.equal(load(tmp_path / "with").tensors("weights")["head.weight"], theirs)
+    two = {
+        "method_settings": {"n_way": 2},
+        "data": replace(RECIPE.data, n_way=2),
+        "test": replace(RECIPE.test, n_way=2),
+    }
+    go(headless := tmp_path / "headless", changed(train=still))
+    for asks, sentence in (
+        (changed(recipe, {"start_head": True}, **two), "head.bias is 3 in the file but 2 in the model"),
+        (changed(train={"start_head": True}, backbone_weights=str(headless)), "start_head: proto_net has no head"),
+    ):
+        with pytest.raises(EngramError, match=sentence):
+            go(tmp_path / "refused", asks)
+    assert not (tmp_path / "refused").exists()
+
+
 def test_a_method_that_is_asked_to_normalise_each_task_starts_from_the_backbone(
     tmp_path: Path, stage_one: Path
 ) -> None:
