@@ -17,7 +17,7 @@ from torch.func import grad
 
 from engram.errors import check_settings, check_within
 from engram.nn import adapt
-from engram.nn.task_norm import for_tasks, names_of_norms, no_vmap
+from engram.nn.task_norm import for_tasks, names_of_norms
 from engram.types import Episode, History, LossTerms, Method, MethodCard, Prediction, TrainBatch
 
 OWN = ("log_prior", "log_posterior", "prior_rate", "posterior_rate")
@@ -87,8 +87,7 @@ class Platipus(Method):
     def mean(self, network: adapt.Network, meta: adapt.Weights, rate: str, images: Tensor, labels: Tensor) -> Tensor:
         """mu - gamma dL/dmu, one step on the images given: (P,)"""
         mu = {name: weight for name, weight in meta.items() if name not in OWN}
-        with no_vmap(False):  # differentiated twice, and of many images the library's second derivative is slow
-            gradients = grad(lambda w: adapt.cross_entropy(network(w, images), labels))(mu)
+        gradients = grad(lambda w: adapt.cross_entropy(network(w, images), labels))(mu)
         return adapt.flat(mu) - meta[rate] * adapt.flat(gradients)
 
     def adapted(
