@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,8 @@ class ReptileConfig(adapt.LearnerConfig):
     test_steps: int = 50
     test_batch: int = 5
     """5 at one shot, 15 at five"""
+    head_start: Literal["xavier", "zero"] = "xavier"
+    """zero: the first steps inside a task make the head alone, which spares convolutions that were trained before"""
 
 
 class Reptile(Method):
@@ -56,6 +59,8 @@ class Reptile(Method):
             "First weights. Reference: TensorFlow's. Ours: Xavier for the head, the backbone's own for convolutions.",
             "Test. Reference: 1 query per class, 10,000 tasks. Ours: 1 and 15 per class, 2,000 tasks "
             "(`mini_5w1s_short`: 1,000).",
+            "`mini_5w1s_reference_from_meta_sgd`. Paper: from scratch, step 1. Ours: from Meta-SGD's convolutions, a "
+            "head of zeros and step 0.25, 12,000 steps.",
             "Short recipes. Paper: 100,000 steps. Ours: 8,000 or 30,000; with `--max-minutes` the step falls to 0 by "
             "then.",
         ),
@@ -68,6 +73,8 @@ class Reptile(Method):
         check_within(config, n_way=2, inner_steps=1, inner_batch=1, test_steps=1, test_batch=1)
         check_within(config, inner_rate=(1e-6, 1.0))  # Adam moves every weight by about so much
         self.head = adapt.linear_head(self.backbone, config.n_way)
+        if config.head_start == "zero":
+            nn.init.zeros_(self.head.weight)
         if config.together:
             self.card = self.card.normalising_together()
         self.register_buffer("second_moment", torch.zeros(sum(p.numel() for p in self.parameters())))

@@ -27,6 +27,14 @@ def test_parameter_counts_and_pooling_that_rounds_up():
     assert sum(p.numel() for p in Reptile(backbone, ReptileConfig()).parameters()) == 34_661
 
 
+def test_a_head_of_zeros_leaves_convolutions_alone_in_the_first_step():
+    for start in ("zero", "xavier"):
+        method, given = build(inner_steps=1, head_start=start), batch(queries=3)
+        method.loss(given).total.backward()
+        moved = {name.split(".")[0] for name, p in method.named_parameters() if p.grad.abs().max() > 1e-6}
+        assert moved == ({"head"} if start == "zero" else {"head", "backbone"})
+
+
 def test_the_surrogate_gradient_is_the_mean_difference_of_weights():
     method, given = build(), batch(queries=3)
     torch.manual_seed(5)
