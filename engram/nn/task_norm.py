@@ -43,8 +43,8 @@ class TaskNorm(nn.Module):
     are right there, for half of the time. Whoever wants other statistics gives them through `with_statistics`. Without
     ``gain`` there is no weight. Shapes: (n, C, ...) -> (n, C, ...).
 
-    A 2x2 ``pool`` that follows is its own: before the values are scaled where the factor is positive, which is a
-    quarter of the work for the same result.
+    A 2x2 ``pool`` that follows a norm without gain is its own: before the values are scaled, as the factor is positive,
+    which is a quarter of the work for the same result.
     """
 
     def __init__(self, channels: int, gain: bool = True, eps: float = 1e-3) -> None:
@@ -59,30 +59,22 @@ class TaskNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(torch.promote_types(x.dtype, self.bias.dtype))  # statistics of half-precision values in float32
         apart = _WITHOUT_VMAP.get()
-        early = self.pool is not None and (self.weight is None or (apart and bool((self.weight > 0).all())))
-        if apart and early and self.given is None and x.device.type == "cpu":
-            normalised, mean, variance = self._few_passes(x)
+        if self.pool is not None and apart and self.given is None and x.device.type == "cpu":
+            y, mean, variance = pooled_norm(x, self.eps, self.pool.ceil_mode)
+            normalised = y + self.bias[:, None, None]
         else:
-            normalised, mean, variance = self._library(x) if apart and not early else self._spelt_out(x, early)
-        if self.pool is not None and not early:
-            normalised = self.pool(normalised)
+            normalised, mean, variance = self._library(x) if apart and self.pool is None else self._spelt_out(x)
         if self.seen is not None and self.given is None:
             count = x.numel() // len(self.bias)
             self.seen.append((mean, variance * (count / max(1, count - 1))))
         return normalised
 
-    def _few_passes(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        assert self.pool is not None
-        y, mean, variance = pooled_norm(x, self.eps, self.pool.ceil_mode)
-        scaled = y if self.weight is None else y * self.weight[:, None, None]
-        return scaled + self.bias[:, None, None], mean, variance
-
-    def _spelt_out(self, x: Tensor, early: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _spelt_out(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         axes, shape = [0, *range(2, x.ndim)], (-1, *([1] * (x.ndim - 2)))
         mean = x.mean(axes) if self.given is None else self.given[0]
         centred = x - mean.view(shape)
         variance = centred.square().mean(axes) if self.given is None else self.given[1]
-        if early and self.pool is not None:
+        if self.pool is not None:
             centred = self.pool(centred)
         scale = torch.rsqrt(variance + self.eps)
         if self.weight is not None:
@@ -127,16 +119,22 @@ class TaskEncoder(Encoder):
 
 
 def for_tasks(backbone: nn.Module, gain: bool = True, eps: float = 1e-3) -> nn.Module:
-    """The backbone with a fresh `TaskNorm` in the place of every BatchNorm, fit for vmap, with the pooling after it."""
+    """The backbone with a fresh `TaskNorm` in the place of every BatchNorm, fit for vmap; one without gain has the
+    pooling after it."""
     replace_norms(backbone, lambda norm: TaskNorm(norm.num_features, gain, eps))
-    for block in [part for part in backbone.modules() if isinstance(part, nn.Sequential)]:
-        for index, (norm, pool) in enumerate(itertools.pairwise(block)):
-            if isinstance(norm, TaskNorm) and isinstance(pool, nn.MaxPool2d) and halves(pool):
-                norm.pool, block[index + 1] = pool, nn.Identity()
+    if not gain:
+        _hand_over_pools(backbone)
     if isinstance(backbone, Encoder):
         mean, std = backbone.mean.flatten().tolist(), backbone.std.flatten().tolist()
         return TaskEncoder(backbone.backbone, mean, std, backbone.precision)
     return backbone
+
+
+def _hand_over_pools(backbone: nn.Module) -> None:
+    for block in [part for part in backbone.modules() if isinstance(part, nn.Sequential)]:
+        for index, (norm, pool) in enumerate(itertools.pairwise(block)):
+            if isinstance(norm, TaskNorm) and isinstance(pool, nn.MaxPool2d) and halves(pool):
+                norm.pool, block[index + 1] = pool, nn.Identity()
 
 
 def halves(pool: nn.MaxPool2d) -> bool:
