@@ -93,9 +93,8 @@ class MetaLstm(Method):
             "of the same convolutions, 5 queries per class, 6,500 steps of one task with a cosine schedule, a moving "
             "average of the weights. `mini_5w1s_distilled`: from a stage one taught by a ResNet-12 wide, 8,000 steps "
             "of 4 tasks with 15 queries per class; `_24k`: three times as many.",
-            "`mini_5w1s_from_meta_sgd`. Reference: from scratch. Ours: from Meta-SGD's encoder, 5 queries per class, "
-            "16,000 steps with a cosine schedule, a moving average. `_with_head`: from its head too, half the rate, "
-            "5,000 steps.",
+            "`mini_5w1s_from_meta_sgd_with_head`. Reference: from scratch. Ours: from Meta-SGD's encoder and head, 5 "
+            "queries per class, 5,000 steps at half the rate with a cosine schedule, a moving average.",
         ),
     )
 

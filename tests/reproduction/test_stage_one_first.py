@@ -71,7 +71,7 @@ def test_table_1_makes_each_encoder_once_and_takes_others_from_the_box(place: Pl
     assert all(made[p.after] < jobs.index(p) and p.after == starts[p.job.recipe.name] for p in waiting)
     after = {p.job.recipe.name: p.after for p in waiting}
     for name, start in (  # what makes weights starts from others itself
-        ("platipus/mini_5w1s_reference_from_meta_sgd", "weights/meta_sgd.mini_5w1s_reference_pretrained"),
+        ("platipus/mini_5w1s_reference_from_meta_sgd_with_head", "weights/meta_sgd.mini_5w1s_reference_pretrained"),
         ("meta_sgd/mini_5w1s_reference_pretrained", "runs/stage_one.mini_conv32"),
         ("tadam/mini_5w1s_distilled", "runs/stage_one.mini_resnet12_film_distilled"),
         ("stage_one/mini_resnet12_film_distilled", "weights/stage_one.mini_resnet12_wide_full"),

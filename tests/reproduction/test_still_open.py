@@ -65,11 +65,16 @@ def test_weights_that_can_be_asked_as_published_are_not_trained_longer(on_gpu: P
     assert again.seconds and again.seconds > 600
 
 
-def test_a_protocol_that_training_decides_names_the_recipe_that_follows_it(on_gpu: Place) -> None:
+def test_a_protocol_that_training_decides_names_the_recipe_that_follows_it(
+    on_gpu: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number, recipe in enumerate(("relation_net/mini_5w1s_short", "versa/mini_5w5s_frozen")):
         add_record(on_gpu.results, recipe, 0.4, number=number)
     found = by_cell(on_gpu)
     assert found["Relation Net", "1-shot"].what == "relation_net/mini_5w1s_reference, trained as published"
+    assert found["VERSA", "5-shot"].what == "versa/mini_5w5s_reference_distilled, trained as published"
+    monkeypatch.setattr("engram.reproduction.still_open._trained_together", lambda cell: None)
+    found = by_cell(on_gpu)
     assert found["VERSA", "5-shot"].what == NO_REFERENCE and found["VERSA", "5-shot"].time == "unknown"
 
 
