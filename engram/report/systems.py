@@ -109,6 +109,8 @@ def trained_before(cell: Filled) -> str:
         return ""
     if cell.frozen:
         return "encoder trained before, then frozen"
+    if cell.recipe.train.start_head:
+        return "starts from encoder and head of a learner trained before"
     return "starts from an encoder trained before" if cell.recipe.backbone_weights else ""
 
 

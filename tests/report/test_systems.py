@@ -60,8 +60,10 @@ def test_the_short_table_marks_an_encoder_trained_before_where_the_published_one
     assert "trained before" not in text  # LEO's own schedule starts from features too
     add_record(tmp_path, "snail/mini_5w1s_pretrained_short", 0.5, number=2)
     add_record(tmp_path, "egnn/mini_5w1s_frozen_distilled_8k", 0.5, number=3)
+    add_record(tmp_path, "meta_lstm/mini_5w1s_from_meta_sgd_with_head", 0.5, number=4)
     text = lean_systems_table(TABLE, cells_of(tmp_path, "table1"), "results/runs")
     assert "</sup> starts from an encoder trained before." in text
+    assert "</sup> starts from encoder and head of a learner trained before." in text
     assert "</sup> encoder trained before, then frozen." in text
 
 
