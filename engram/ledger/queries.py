@@ -163,13 +163,15 @@ class Ledger:
     def nearest_centroid(self, answer: Answer) -> Answer | None:
         """What nearest centroid gives on the features an answer's head was trained on, asked the same tasks.
 
-        That is how a run of stage one answers. None where the answer is of no such head, or nobody asked.
+        That is how a run of stage one answers. The encoder is known by the run and step that the features name, or,
+        where the head saw images through a frozen encoder, by the digest of the weights it took over. None where the
+        answer is of no such head, or nobody asked.
         """
-        made = MADE_BY.search(str(answer.training.get("features") or ""))
-        if made is None:
-            return None
         fitting = (a for a in self.given if a.record.method == "stage_one" and _same_tasks(a, answer))
-        return newest(fitting, _checkpoint).get((made[1], int(made[2])))
+        if made := MADE_BY.search(str(answer.training.get("features") or "")):
+            return newest(fitting, _checkpoint).get((made[1], int(made[2])))
+        taken = answer.record.start.get("weights") if answer.record.recipe["train"].get("freeze_backbone") else None
+        return newest(fitting, _weights).get(taken) if taken else None
 
     def trainings(self, recipe: Recipe) -> dict[int, RunRecord]:
         """seed -> the newest finished training run with validation curves."""
@@ -221,6 +223,11 @@ def _checkpoint(answer: Answer) -> tuple[str, int]:
     told = MADE_BY.search(str(answer.record.training.get("features") or ""))
     step = int(told[2]) if told else answer.training.get("best_iteration", 0)
     return answer.record.trained_by or answer.record.run_id, step
+
+
+def _weights(answer: Answer) -> str | None:
+    """The digest of the weights it answered with; records from before they were stated have none."""
+    return answer.record.training.get("weights") or answer.training.get("weights")
 
 
 def _digest(record: RunRecord) -> str:

@@ -181,6 +181,18 @@ def test_a_head_whose_nearest_centroid_is_not_recorded_cannot_be_told(tmp_path: 
     assert found.kind == "open" and found.words.startswith("cannot be told: nearest centroid")
 
 
+@pytest.mark.parametrize(("taken", "kind"), [("feed0001", "not comparable"), ("feed0002", "open")])
+def test_a_head_that_saw_images_is_set_beside_its_encoder_by_the_digest_of_the_weights(
+    tmp_path: Path, taken: str, kind: str
+) -> None:
+    """No features name the encoder: the record says which weights it took over, and they were kept as they were."""
+    stage_one = {"iterations": 15_000, "seconds": 60.0, "best_iteration": 12_500, "weights": "feed0001"}
+    encoder(tmp_path, 0.9, training=stage_one)
+    own = {"iterations": 3000, "seconds": 60.0, "weights": "feed0003"}
+    add_record(tmp_path, HEAD, 0.5, number=5, training=own, start={"weights": taken})
+    assert verdict(system(tmp_path, "Param_Predict")).kind == kind
+
+
 def test_a_run_that_alone_was_trained_as_published_is_set_beside_the_figure(tmp_path: Path) -> None:
     add_record(tmp_path, "relation_net/mini_5w1s_short", 0.2, number=1)
     assert verdict(system(tmp_path, "Relation Net")).kind == "not comparable"
