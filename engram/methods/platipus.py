@@ -64,7 +64,7 @@ class Platipus(Method):
             "`initial_step = 0.001` and `inner_rate = 0.01`.",
             "`mini_5w1s_reference_from_meta_sgd`. Paper: from scratch, 15 queries per class in training. Ours: from "
             "Meta-SGD's encoder, 3 queries per class, 8,000 steps with a cosine schedule, a moving average. "
-            "`_with_head`: from its head too, a first deviation of 0.005, half the rate, 4,000 steps.",
+            "`_with_head`: from its head too, a first deviation of 0.005, half the rate, 14,000 steps.",
         ),
     )
     draws: Tensor
