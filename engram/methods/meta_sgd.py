@@ -47,8 +47,8 @@ class MetaSgd(Method):
             "Short recipes. Paper: 60,000 steps. Ours: 12,000 with a cosine schedule.",
             "`mini_5w1s_reference_pretrained`. Paper: from scratch, 15 queries per class in training. Ours: from a "
             "stage one of the same convolutions, 3 queries per class, 14,000 steps with a cosine schedule, a moving "
-            "average of the weights. `mini_5w5s_reference_from_1shot`: from its encoder and head, 4,000 steps at half the "
-            "rate.",
+            "average of the weights. `mini_5w5s_reference_from_1shot`: from its encoder and head, 4,000 steps at half "
+            "the rate.",
         ),
     )
 
