@@ -59,6 +59,18 @@ class Answer:
         return revisions_of(self.record.method, self.record.recipe["method_settings"])[self.record.revision :]
 
     @property
+    def encoder_kept(self) -> bool:
+        """The encoder is as it was before: the head saw features, froze it, or was chosen while it was still held."""
+        if self.training.get("features") or self.record.recipe["train"].get("freeze_backbone"):
+            return True
+        curves, waited = self.trainer.curves, self.training.get("frozen_accuracy")
+        if waited is None:
+            return False
+        seen = zip(curves.get("iteration", []), curves.get("validation_accuracy", []), strict=False)
+        let_go = next((step for step, accuracy in seen if abs(accuracy - waited) < 1e-6), 0)  # curves are rounded
+        return bool(self.training.get("best_iteration", 0) <= let_go)
+
+    @property
     def complete(self) -> bool:
         """Trained for all iterations of its recipe, or a method that is not trained. Without the run's record: no."""
         done = self.training.get("iterations")
@@ -164,14 +176,14 @@ class Ledger:
         """What nearest centroid gives on the features an answer's head was trained on, asked the same tasks.
 
         That is how a run of stage one answers. The encoder is known by the run and step that the features name, or,
-        where the head saw images through a frozen encoder, by the digest of the weights it took over. None where the
+        where the head saw images through the encoder, by the digest of the weights it took over. None where the
         answer is of no such head, or nobody asked.
         """
         fitting = (a for a in self.given if a.record.method == "stage_one" and _same_tasks(a, answer))
         if made := MADE_BY.search(str(answer.training.get("features") or "")):
             return newest(fitting, _checkpoint).get((made[1], int(made[2])))
-        taken = answer.record.start.get("weights") if answer.record.recipe["train"].get("freeze_backbone") else None
-        return newest(fitting, _weights).get(taken) if taken else None
+        by_digest = newest(fitting, lambda a: a.record.training.get("weights") or a.training.get("weights"))
+        return by_digest.get(answer.record.start.get("weights"))
 
     def trainings(self, recipe: Recipe) -> dict[int, RunRecord]:
         """seed -> the newest finished training run with validation curves."""
@@ -223,11 +235,6 @@ def _checkpoint(answer: Answer) -> tuple[str, int]:
     told = MADE_BY.search(str(answer.record.training.get("features") or ""))
     step = int(told[2]) if told else answer.training.get("best_iteration", 0)
     return answer.record.trained_by or answer.record.run_id, step
-
-
-def _weights(answer: Answer) -> str | None:
-    """The digest of the weights it answered with; records from before they were stated have none."""
-    return answer.record.training.get("weights") or answer.training.get("weights")
 
 
 def _digest(record: RunRecord) -> str:

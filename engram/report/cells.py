@@ -81,9 +81,8 @@ class Filled:
 
     @property
     def frozen(self) -> bool:
-        """The encoder was not trained with the rest: it saw features, or kept the encoder as it was."""
-        settings = self.first[0].record.recipe["train"]
-        return bool(self.first[0].training.get("features") or settings.get("freeze_backbone"))
+        """The encoder was not trained with the rest, or not in the weights that were kept."""
+        return self.first[0].encoder_kept
 
     @property
     def protocol(self) -> Mapping[str, Any]:

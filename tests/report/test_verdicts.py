@@ -193,6 +193,21 @@ def test_a_head_that_saw_images_is_set_beside_its_encoder_by_the_digest_of_the_w
     assert verdict(system(tmp_path, "Param_Predict")).kind == kind
 
 
+@pytest.mark.parametrize(("best", "kind"), [(500, "not comparable"), (1000, "not comparable"), (1500, "within")])
+def test_weights_kept_from_before_the_encoder_was_let_go_are_a_head_over_it(
+    tmp_path: Path, best: int, kind: str
+) -> None:
+    """It waited for the head until step 1,000, where it had 60 % on validation classes."""
+    name = "tadam/mini_5w1s_distilled"
+    asked = replace(load_recipe("stage_one/mini_resnet12_film_distilled"), test=load_recipe(name).test)
+    stage_one = {"iterations": 10_000, "seconds": 60.0, "best_iteration": 10_000, "weights": "feed0001"}
+    add_record(tmp_path, asked, 0.9, number=1, training=stage_one, start={"teacher": "feed0000"})
+    curves = {"iteration": [500, 1000, 1500], "validation_accuracy": [0.59, 0.60000001, 0.61]}
+    own = {"iterations": 3000, "seconds": 60.0, "frozen_accuracy": 0.6, "best_iteration": best}
+    add_record(tmp_path, name, 0.58, number=5, training=own, curves=curves, start={"weights": "feed0001"})
+    assert verdict(system(tmp_path, "TADAM")).kind == kind
+
+
 def test_a_run_that_alone_was_trained_as_published_is_set_beside_the_figure(tmp_path: Path) -> None:
     add_record(tmp_path, "relation_net/mini_5w1s_short", 0.2, number=1)
     assert verdict(system(tmp_path, "Relation Net")).kind == "not comparable"
